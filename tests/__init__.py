@@ -1,0 +1,1 @@
+"""Tests. A package, so that no library's own `tests` folder can stand in for it."""

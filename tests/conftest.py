@@ -1,0 +1,55 @@
+"""Settings for all tests: Hypothesis profiles, replayable seeds, seconds per part."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import zlib
+from collections.abc import Generator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.parts import PartTimes
+
+# Random examples, but every failure prints the line that brings it back. No deadline: how long an
+# example takes says more about the machine than about the code.
+settings.register_profile("dev", deadline=None, derandomize=False, print_blob=True)
+# Nothing stays on a CI machine, so there is no database of earlier failures, and it may be slow.
+settings.register_profile(
+    "ci",
+    settings.get_profile("dev"),
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, help="give this seed to every test that takes one")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(PartTimes())
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The test's own number, the same in every run, unless --seed gives another."""
+    return seed_of(request.node)
+
+
+def seed_of(item: pytest.Item) -> int:
+    given = item.config.getoption("--seed")
+    return zlib.crc32(item.nodeid.encode()) if given is None else int(given)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and "seed" in getattr(item, "fixturenames", ()):
+        line = f"replay: ./test {shlex.quote(item.nodeid)} --seed {seed_of(item)}"
+        report.sections.insert(0, ("seed", line))
+    return report

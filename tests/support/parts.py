@@ -1,0 +1,80 @@
+"""The parts of the test suite, their order, and what each took against its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import PurePosixPath
+
+import pytest
+
+# Seconds on two cores. Parts run in this order: what fails fastest comes first.
+BUDGET_S = {
+    "lint": 60,
+    "unit": 180,
+    "simulation": 180,
+    "system": 240,
+    "spark": 180,
+    "browser": 120,
+}
+FOLDERS = ("lint", "simulation", "system")
+MARKERS = ("spark", "browser")
+
+
+def part_of(path: str, markers: Collection[str] = ()) -> str:
+    """The part a test file belongs to: by marker, else by folder, else it is a unit test."""
+    for marker in MARKERS:
+        if marker in markers:
+            return marker
+    folder = PurePosixPath(path).parts[1:2]
+    return folder[0] if folder and folder[0] in FOLDERS else "unit"
+
+
+class PartTimes:
+    """A pytest plugin: puts the parts in order, and shows the seconds of each above the summary.
+
+    Parts overlap a little when two processes share the work, so a part takes from its first start
+    to its last stop.
+    """
+
+    def __init__(self) -> None:
+        self._tests: dict[str, int] = {}
+        self._failed: dict[str, int] = {}
+        self._spans_s: dict[str, tuple[float, float]] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            markers = {mark.name for mark in item.iter_markers()}
+            # Travels with the reports of the item, also from another process.
+            item.user_properties.append(("part", part_of(item.nodeid.split("::")[0], markers)))
+        order = list(BUDGET_S)
+        items.sort(key=lambda item: order.index(_part(item.user_properties)))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        part = _part(report.user_properties)
+        first, last = self._spans_s.get(part, (report.start, report.stop))
+        self._spans_s[part] = min(first, report.start), max(last, report.stop)
+        self._tests[part] = self._tests.get(part, 0) + (report.when == "setup")
+        self._failed[part] = self._failed.get(part, 0) + report.failed
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self._spans_s:
+            return
+        terminalreporter.section("parts")
+        for line in self.lines():
+            terminalreporter.write_line(line)
+
+    def lines(self) -> list[str]:
+        """One line per part that ran."""
+        lines = [f"{'part':<11}{'tests':>6}{'failed':>8}{'seconds':>9}{'budget':>8}"]
+        for part, budget_s in BUDGET_S.items():
+            if part in self._spans_s:
+                first, last = self._spans_s[part]
+                took_s = last - first
+                late = "  over budget" if took_s > budget_s else ""
+                counts = f"{self._tests[part]:>6}{self._failed[part]:>8}"
+                lines.append(f"{part:<11}{counts}{took_s:>9.1f}{budget_s:>8}{late}")
+        return lines
+
+
+def _part(user_properties: list[tuple[str, object]]) -> str:
+    return str(dict(user_properties)["part"])
