@@ -1,0 +1,73 @@
+"""The one error tree.
+
+    ShoalError
+    ├── UsageError             ours: a caller asked for something that cannot be
+    │   ├── ConfigError        a file or setting says something impossible
+    │   └── NotFound           a name that does not exist
+    ├── IdentityError          keys, keystores, decryption
+    │   ├── KeystoreError      a keystore file that cannot be used
+    │   ├── WrongPassphrase    the passphrase does not open this keystore
+    │   └── DecryptionFailed   wrong key, or the text was changed
+    ├── RemoteError            theirs: a peer sent what it must not; never leaves the link
+    │   ├── MalformedMessage   bytes that are no message
+    │   ├── OversizedMessage   more bytes than the limit
+    │   └── BadSignature       a signature that no key made over these bytes
+    └── InvariantViolated      a bug in Shoal: state that must not exist
+
+Local misuse always raises. A remote fault never crashes a node: whoever reads from a peer
+catches RemoteError, counts it, and goes on.
+"""
+
+from __future__ import annotations
+
+
+class ShoalError(Exception):
+    """Everything that Shoal raises on purpose."""
+
+
+class UsageError(ShoalError, ValueError):
+    """A caller asked for something that cannot be; the message names the value and the remedy."""
+
+
+class ConfigError(UsageError):
+    """A file or setting says something impossible."""
+
+
+class NotFound(UsageError):
+    """A name that does not exist; the message names the command that creates it."""
+
+
+class IdentityError(ShoalError):
+    """Keys, keystores, decryption."""
+
+
+class KeystoreError(IdentityError):
+    """A keystore file that cannot be used."""
+
+
+class WrongPassphrase(IdentityError):
+    """The passphrase does not open this keystore."""
+
+
+class DecryptionFailed(IdentityError):
+    """Wrong key, or the ciphertext or its associated data was changed."""
+
+
+class RemoteError(ShoalError):
+    """A peer sent what it must not. Caught, counted and dropped at the link it came in on."""
+
+
+class MalformedMessage(RemoteError):
+    """Bytes that are no message of the protocol."""
+
+
+class OversizedMessage(RemoteError):
+    """More bytes than the limit allows."""
+
+
+class BadSignature(RemoteError):
+    """A signature that no key made over these bytes."""
+
+
+class InvariantViolated(ShoalError, AssertionError):
+    """A bug in Shoal: a machine holds state that must not exist."""

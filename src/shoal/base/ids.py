@@ -1,0 +1,69 @@
+"""Ids that every layer shares.
+
+A node is known by the Ethereum address of its key: 20 bytes. People see it as 0x and hex.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NewType
+
+import msgspec
+from msgspec import Meta
+
+from shoal.base.errors import UsageError
+
+NodeId = NewType("NodeId", bytes)
+StreamId = NewType("StreamId", str)
+
+NODE_ID_BYTES = 20
+
+
+def node_id(raw: bytes) -> NodeId:
+    """Check that raw bytes can be a node id."""
+    if len(raw) != NODE_ID_BYTES:
+        raise UsageError(
+            f"a node id has {NODE_ID_BYTES} bytes, this one has {len(raw)}: {raw.hex()}"
+        )
+    return NodeId(raw)
+
+
+def parse_node_id(text: str) -> NodeId:
+    """Read 0x followed by 40 hex digits, whatever their case."""
+    digits = text.removeprefix("0x")
+    try:
+        return node_id(bytes.fromhex(digits))
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a node id: write 0x and 40 hex digits") from error
+
+
+def show_node_id(node: NodeId) -> str:
+    """The id as people write it."""
+    return "0x" + node.hex()
+
+
+def short_node_id(node: NodeId) -> str:
+    """The first digits of the id, for tables and logs."""
+    return "0x" + node.hex()[:8]
+
+
+# The same ids as they come off a wire: msgspec checks the limits while it decodes.
+
+STREAM_ID_CHARS_MAX = 256
+CHAIN_CHARS_MAX = 32
+PARTITIONS_MAX = 100
+INT63_MAX = 2**63 - 1  # Arrow, Spark and Java have no unsigned 64-bit integers
+
+WireNodeId = Annotated[NodeId, Meta(min_length=NODE_ID_BYTES, max_length=NODE_ID_BYTES)]
+WireStreamId = Annotated[StreamId, Meta(min_length=1, max_length=STREAM_ID_CHARS_MAX)]
+Count = Annotated[int, Meta(ge=0, le=INT63_MAX)]
+
+
+class MessageId(msgspec.Struct, frozen=True, array_like=True, cache_hash=True, gc=False):
+    """Names one stream message. (timestamp_ms, sequence) orders the messages of a chain."""
+
+    stream: WireStreamId
+    partition: Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+    timestamp_ms: Count
+    sequence: Count
+    publisher: WireNodeId
+    chain: Annotated[str, Meta(min_length=1, max_length=CHAIN_CHARS_MAX)]

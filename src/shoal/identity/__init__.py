@@ -1,0 +1,52 @@
+"""Who a node is: its key, what it signs, how it is named, and where the key rests.
+
+keys         PrivateKey and PublicKey on secp256k1; the address is the node id
+signatures   recover and verify, the floor of a relay's throughput
+peer_id      the same key as a libp2p peer id
+cipher       authenticated encryption under a shared key
+keystore     a private key in a file, sealed with a passphrase
+entropy      the port all randomness comes through, and its seeded twin
+"""
+
+from shoal.identity.cipher import (
+    CIPHER_KEY_BYTES,
+    SEAL_OVERHEAD_BYTES,
+    SEALS_PER_KEY_MAX,
+    Cipher,
+)
+from shoal.identity.entropy import Entropy, SeededEntropy, SystemEntropy
+from shoal.identity.keccak import keccak256
+from shoal.identity.keys import PrivateKey, PublicKey
+from shoal.identity.keystore import ScryptCost, create_keystore, open_keystore
+from shoal.identity.peer_id import (
+    PEER_ID_BYTES,
+    PeerId,
+    parse_peer_id,
+    peer_id_of_bytes,
+    show_peer_id,
+)
+from shoal.identity.signatures import SIGNATURE_BYTES, recover, verify
+
+__all__ = [
+    "CIPHER_KEY_BYTES",
+    "PEER_ID_BYTES",
+    "SEALS_PER_KEY_MAX",
+    "SEAL_OVERHEAD_BYTES",
+    "SIGNATURE_BYTES",
+    "Cipher",
+    "Entropy",
+    "PeerId",
+    "PrivateKey",
+    "PublicKey",
+    "ScryptCost",
+    "SeededEntropy",
+    "SystemEntropy",
+    "create_keystore",
+    "keccak256",
+    "open_keystore",
+    "parse_peer_id",
+    "peer_id_of_bytes",
+    "recover",
+    "show_peer_id",
+    "verify",
+]
