@@ -58,7 +58,14 @@ WireStreamId = Annotated[StreamId, Meta(min_length=1, max_length=STREAM_ID_CHARS
 Count = Annotated[int, Meta(ge=0, le=INT63_MAX)]
 
 
-class MessageId(msgspec.Struct, frozen=True, array_like=True, cache_hash=True, gc=False):
+class MessageId(
+    msgspec.Struct,
+    frozen=True,
+    array_like=True,
+    cache_hash=True,
+    forbid_unknown_fields=True,
+    gc=False,
+):
     """Names one stream message. (timestamp_ms, sequence) orders the messages of a chain."""
 
     stream: WireStreamId

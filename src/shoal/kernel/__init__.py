@@ -1,0 +1,1 @@
+"""The contract between pure protocol machines and whatever drives them."""

@@ -1,0 +1,30 @@
+"""The machine contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from shoal.kernel.effects import Effect
+from shoal.kernel.inputs import Input
+
+
+class Machine(Protocol):
+    """A protocol core: no clock, socket, task or randomness of its own.
+
+    `now_ns` is Unix time made non-decreasing; timers are relative. Whatever a peer sends,
+    `handle` does not raise: remote faults become counts (Rejected), local misuse raises.
+    """
+
+    @property
+    def accepts(self) -> tuple[type, ...]:
+        """The message types that reach this machine; no two machines of a node share one."""
+        ...
+
+    def handle(self, event: Input, now_ns: int) -> Sequence[Effect]:
+        """Take one fact, change state, say what is to be done."""
+        ...
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated if the state is one that must not exist."""
+        ...
