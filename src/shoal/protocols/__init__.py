@@ -1,0 +1,1 @@
+"""Pure protocol machines: data in, data out."""

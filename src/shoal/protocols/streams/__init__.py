@@ -1,0 +1,1 @@
+"""Live streams: overlays that trackers build, and the nodes that flood them."""

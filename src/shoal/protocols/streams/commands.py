@@ -1,0 +1,57 @@
+"""What an application asks of a stream node, and what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from shoal.base.ids import MessageId, StreamId
+from shoal.protocols.streams.messages import VerifiedMessage
+
+JSON = 0
+BINARY = 1
+TEXT = 2
+
+
+class JoinStream(msgspec.Struct, frozen=True, gc=False):
+    """Take part in a stream; subscribe to be told its messages."""
+
+    stream: StreamId
+    subscribe: bool = True
+
+
+class LeaveStream(msgspec.Struct, frozen=True, gc=False):
+    """Part with a stream."""
+
+    stream: StreamId
+
+
+class Publish(msgspec.Struct, frozen=True, gc=False):
+    """Send a message to everybody in a stream; answered by PublishAccepted."""
+
+    stream: StreamId
+    content: bytes
+    content_type: int = JSON
+    partition: int = 0
+
+
+class StreamReady(msgspec.Struct, frozen=True, gc=False):
+    """Told: this node has its place in the stream's overlay."""
+
+    stream: StreamId
+
+
+class PublishAccepted(msgspec.Struct, frozen=True, gc=False):
+    """Told: the message has its id and is on its way."""
+
+    id: MessageId
+    token: Hashable
+
+
+class MessageArrived(msgspec.Struct, frozen=True, gc=False):
+    """Told: a message for the local subscribers of its stream."""
+
+    message: VerifiedMessage
+    hops: int
+    received_ns: int

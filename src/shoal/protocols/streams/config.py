@@ -1,0 +1,117 @@
+"""Every bound and interval of the streams protocol, with its reason."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.units import KIB, MIB, MS_NS, S_NS
+
+DEGREE_DEFAULT = 4  # the paper's k; 3 is the least that stays connected under crash bursts
+DEGREE_MAX = 64  # more neighbours than this is a star, not an overlay
+CONTENT_BYTES_MAX = 512 * KIB  # one message must not stall a link for long
+FRAME_BYTES_MAX = CONTENT_BYTES_MAX + 4 * KIB  # content, id, signature, hop header
+HOPS_MAX = 255  # far above any diameter here: 20,000 nodes at degree 4 are 13 hops wide
+SIGNATURE_BYTES = 65
+
+
+class NodeConfig(msgspec.Struct, frozen=True):
+    """Settings of a node's stream machine."""
+
+    open_timeout_ns: int = 5 * S_NS
+    """An instructed link not open by then has failed: ten round trips around the world."""
+
+    open_retry_ns: int = 1 * S_NS
+    """Open is said again while the other side is silent: longer than any round trip."""
+
+    close_timeout_ns: int = 2 * S_NS
+    """After Close, data still in flight is taken for this long, unless Close comes back first."""
+
+    retry_ns: int = 10 * S_NS
+    """A node tries missing neighbours of its last instruction again at this interval."""
+
+    join_retry_ns: int = 3 * S_NS
+    """A Join without an instruction in return is said again; so is an unanswered Leave."""
+
+    leaving_max: int = 1000
+    """Streams that were left while the tracker was away, to be told when it is back."""
+
+    tracker_backoff_min_ns: int = 200 * MS_NS
+    tracker_backoff_max_ns: int = 10 * S_NS
+    """Reconnects to a lost tracker: at once for one node, spread out for a thousand."""
+
+    ping_ns: int = 10 * S_NS
+    """RTT is measured this often: 8 small messages a node, at degree 4."""
+
+    report_min_ns: int = 1 * S_NS
+    """Lost links go to the tracker at most this often, gathered."""
+
+    report_rtt_ns: int = 30 * S_NS
+    """RTTs go to the tracker at this interval."""
+
+    early_opens_max: int = 64
+    """Peers that may say Open before our instruction names them; each is a few words."""
+
+    pending_bytes_max: int = 1 * MIB
+    """What one link may have us hold until its signatures are checked, each message counted as a
+    KiB or more: 40 ms of one core."""
+
+    ranges_per_chain_max: int = 10_000
+    """Ranges of the duplicate detector; the paper's bound."""
+
+    chains_per_publisher_max: int = 512
+    publishers_per_stream_max: int = 10_000
+    """Memory per stream stays bounded against publishers that open chains for sport. A publisher
+    with every partition in use may start anew four times within the freshness window."""
+
+    freshness_ns: int = 300 * S_NS
+    """Older live messages are replays: history comes from storage, not from flooding."""
+
+    future_ns: int = 60 * S_NS
+    """A publisher's clock may be this far ahead before its messages are refused."""
+
+    offences_max: int = 8
+    """Invalid messages from one neighbour before we drop it and say so to the tracker."""
+
+    offenders_max: int = 64
+    """Neighbours whose offences are remembered, also when their links are gone."""
+
+    held_messages_max: int = 1000
+    """Own messages that wait for the first neighbour."""
+
+
+class TrackerConfig(msgspec.Struct, frozen=True):
+    """Settings of a tracker."""
+
+    degree: int = DEGREE_DEFAULT
+
+    resend_ns: int = 3 * S_NS
+    """An instruction without a status is said again: dialling takes seconds at worst."""
+
+    gone_ns: int = 5 * S_NS
+    """A member whose tracker link is down may come back before the overlay closes over it."""
+
+    sweep_ns: int = 10 * S_NS
+    """Connectivity and free slots are checked this often, outside the join path."""
+
+    changes_burst: int = 10
+    changes_refill_ns: int = 1 * S_NS
+    """Joins and leaves that one node may make in one stream at once, and then per interval."""
+
+    node_changes_burst: int = 500
+    node_changes_refill_ns: int = 10 * MS_NS
+    """The same over all streams of a node: one with thousands of streams takes a while to join."""
+
+    failures_burst: int = 16
+    failures_refill_ns: int = 1 * S_NS
+    """Failed links that one node may report: each moves several others."""
+
+    epoch_ahead_ns: int = 24 * 3600 * S_NS
+    """No tracker's clock is further ahead than this: a later epoch is a lie, and would use up the
+    epochs there are."""
+
+    limited_max: int = 100_000
+    """Nodes and streams whose rate is remembered."""
+
+    streams_max: int = 100_000
+    streams_per_node_max: int = 10_000
+    """What one tracker, and one node at it, may take part in."""

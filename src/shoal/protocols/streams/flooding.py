@@ -1,0 +1,152 @@
+"""Flooding of one node: take each message once, check it, pass it on to everyone but its sender.
+
+A message counts as seen only once its signature was checked: a forged copy with the same id must
+never suppress the real one. While a check is under way, further copies with the same bytes wait
+as duplicates; other bytes under the same id are checked for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from shoal.base.errors import MalformedMessage
+from shoal.base.ids import INT63_MAX, MessageId, NodeId, StreamId
+from shoal.base.units import KIB, MS_NS, US_NS
+from shoal.kernel.effects import Effect, Notify, Send, Verify
+from shoal.kernel.records import Delivered, ReceivedAgain, ReceivedFirst, Rejected, Sent
+from shoal.protocols.streams.chains import ChainTable
+from shoal.protocols.streams.commands import MessageArrived
+from shoal.protocols.streams.config import HOPS_MAX, NodeConfig
+from shoal.protocols.streams.messages import Body, Close, Flood, VerifiedMessage
+from shoal.protocols.streams.wire import decode_body, split_signed
+
+
+class Channel:
+    """What flooding needs to know of one stream that this node takes part in."""
+
+    __slots__ = ("active", "neighbours", "seen", "subscribed")
+
+    def __init__(self, config: NodeConfig, neighbours: Iterable[NodeId]) -> None:
+        self.seen = ChainTable(config)
+        self.subscribed = False
+        self.active: tuple[NodeId, ...] = ()
+        """Neighbours that get data."""
+        self.neighbours = neighbours
+        """Whoever data is taken from."""
+
+
+class _Pending(msgspec.Struct, frozen=True, gc=False):
+    peer: NodeId
+    flood: Flood
+    body: Body
+    received_ns: int
+
+
+class Flooding:
+    """Messages in, messages on, across all streams of a node."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        channels: dict[StreamId, Channel],
+        offend: Callable[[NodeId, str], list[Effect]],
+    ) -> None:
+        self._config = config
+        self._channels = channels
+        self._offend = offend
+        self._pending: dict[bytes, _Pending] = {}
+        self._pending_bytes: dict[NodeId, int] = {}  # what each link has us hold
+
+    def receive(self, peer: NodeId, flood: Flood, now_ns: int) -> list[Effect]:
+        """One copy came in."""
+        try:
+            body = decode_body(flood.signed)
+        except MalformedMessage:
+            return self._offend(peer, "malformed-body")
+        id = body.id
+        channel = self._channels.get(id.stream)
+        if channel is None:
+            return [Rejected(peer, "not-my-stream")]
+        if peer not in channel.neighbours:
+            # It takes us for a neighbour: our Close was lost, or it is not honest.
+            return [Rejected(peer, "not-a-neighbour"), Send(Close(id.stream, False), (peer,))]
+        if channel.seen.seen(id) or flood.signed in self._pending:
+            return [ReceivedAgain(id, peer)]
+        refusal = self._refusal(channel, id, now_ns)
+        if refusal is not None:
+            return [Rejected(peer, refusal)]
+        held_bytes = self._pending_bytes.get(peer, 0) + _cost_bytes(flood)
+        if held_bytes > self._config.pending_bytes_max:
+            return [Rejected(peer, "too-many-unverified")]
+        self._pending_bytes[peer] = held_bytes
+        self._pending[flood.signed] = _Pending(peer, flood, body, now_ns)
+        signature, signed_body = split_signed(flood.signed)
+        return [Verify(id.publisher, signed_body, signature, flood.signed)]
+
+    def verified(self, signed: bytes, valid: bool, now_ns: int) -> list[Effect]:
+        """A signature check came back."""
+        pending = self._pending.pop(signed)
+        peer = pending.peer
+        left_bytes = self._pending_bytes[peer] - _cost_bytes(pending.flood)
+        if left_bytes:
+            self._pending_bytes[peer] = left_bytes
+        else:
+            del self._pending_bytes[peer]
+        if not valid:
+            return self._offend(peer, "bad-signature")
+        body, flood = pending.body, pending.flood
+        channel = self._channels.get(body.id.stream)
+        if channel is None:
+            return [Rejected(peer, "not-my-stream")]  # left while the check ran
+        if channel.seen.seen(body.id):
+            return [ReceivedAgain(body.id, peer)]
+        # Again, for the check took time: others may have taken the room, and a chain forgotten
+        # meanwhile must not come back with a message that has become stale.
+        refusal = self._refusal(channel, body.id, now_ns)
+        if refusal is not None:
+            return [Rejected(peer, refusal)]
+        channel.seen.mark(body.id, body.previous)
+        # The age grows by what the last link and our own queue took, by the sender's clock and
+        # ours, as the thesis measures it (5.4.3). It decides nothing: whatever a peer writes
+        # there, the message goes on, in numbers that the next hop can read.
+        now_us = now_ns // US_NS
+        age_us = min(flood.age_us + max(0, now_us - flood.seen_us), INT63_MAX)
+        hops = min(flood.hops + 1, HOPS_MAX)
+        effects: list[Effect] = [ReceivedFirst(body.id, peer, hops, age_us)]
+        onward = tuple([n for n in channel.active if n != peer])
+        if onward:
+            copy = Flood(hops, age_us, now_us, signed)
+            effects.append(Send(copy, onward))
+            effects.append(Sent(body.id, len(onward)))
+        if channel.subscribed:
+            message = VerifiedMessage(
+                body.id, body.previous, body.content_type, body.content, signed
+            )
+            effects.append(Notify(MessageArrived(message, hops, now_ns)))
+            effects.append(Delivered(body.id, hops, age_us))
+        return effects
+
+    def originate(self, channel: Channel, message: VerifiedMessage, now_ns: int) -> list[Effect]:
+        """Send a message of our own to every neighbour."""
+        flood = Flood(0, 0, now_ns // US_NS, message.signed)
+        return [Send(flood, channel.active), Sent(message.id, len(channel.active))]
+
+    def pending_count(self) -> int:
+        """Messages whose signature is being checked."""
+        return len(self._pending)
+
+    def _refusal(self, channel: Channel, id: MessageId, now_ns: int) -> str | None:
+        """Why a message is not taken now, whoever signed it."""
+        ahead_ns = id.timestamp_ms * MS_NS - now_ns
+        if ahead_ns < -self._config.freshness_ns:
+            return "stale"
+        if ahead_ns > self._config.future_ns:
+            return "from-the-future"
+        return None if channel.seen.has_room(id, now_ns) else "too-many-chains"
+
+
+def _cost_bytes(flood: Flood) -> int:
+    """What holding a message costs: a small one is a signature check all the same."""
+    return max(len(flood.signed), KIB)

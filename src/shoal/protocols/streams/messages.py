@@ -1,0 +1,174 @@
+"""Messages of the streams protocol: node to node, node to tracker, tracker to node.
+
+What comes off a link is untrusted, however well it decodes. A `Flood` holds signed bytes; only
+after their signature was checked does a `VerifiedMessage` exist.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from shoal.base.ids import Count, MessageId, WireNodeId, WireStreamId
+from shoal.kernel.contact import Contact
+from shoal.protocols.streams.config import (
+    CONTENT_BYTES_MAX,
+    DEGREE_MAX,
+    FRAME_BYTES_MAX,
+    HOPS_MAX,
+    SIGNATURE_BYTES,
+)
+
+Neighbours = Annotated[tuple[WireNodeId, ...], Meta(max_length=DEGREE_MAX)]
+
+
+class Position(
+    msgspec.Struct,
+    frozen=True,
+    array_like=True,
+    order=True,
+    forbid_unknown_fields=True,
+    gc=False,
+):
+    """Where a message stands in its chain."""
+
+    timestamp_ms: Count
+    sequence: Count
+
+
+class Body(
+    msgspec.Struct,
+    frozen=True,
+    array_like=True,
+    tag="shoal/stream/1",
+    forbid_unknown_fields=True,
+    gc=False,
+):
+    """What a publisher signs. The tag keeps the signature from meaning anything elsewhere, and
+    there is nothing in it that one hop reads and another does not."""
+
+    id: MessageId
+    previous: Position | None
+    content_type: Annotated[int, Meta(ge=0, le=255)]
+    content: Annotated[bytes, Meta(max_length=CONTENT_BYTES_MAX)]
+
+
+class VerifiedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message that its publisher signed."""
+
+    id: MessageId
+    previous: Position | None
+    content_type: int
+    content: bytes
+    signed: bytes
+
+
+# Node to node
+
+
+class Flood(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """A stream message under way. The hop header is advice: nothing is decided by it."""
+
+    hops: Annotated[int, Meta(ge=0, le=HOPS_MAX)]
+    age_us: Count
+    seen_us: Count
+    signed: Annotated[bytes, Meta(min_length=SIGNATURE_BYTES + 1, max_length=FRAME_BYTES_MAX)]
+    """Signature, then the encoded Body: forwarded as it came, never encoded again."""
+
+
+class Open(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """The sender takes the receiver as neighbour in a stream. Data flows once both said so."""
+
+    stream: WireStreamId
+    answered: bool
+    """The sender has the receiver's Open already."""
+
+
+class Close(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """The sender sends no more data of this stream to the receiver."""
+
+    stream: WireStreamId
+    answer: bool
+    """Said in return to a Close: ends a closing, never begins one."""
+
+
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """Answer at once: the round trip is measured over the link that carries the data."""
+
+    nonce: Count
+
+
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    """Answer to Ping."""
+
+    nonce: Count
+
+
+# Node to tracker
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    """Take me into this stream. Epoch and counter are of the newest instruction I know."""
+
+    stream: WireStreamId
+    contact: Contact
+    epoch: Count
+    counter: Count
+    neighbours: Neighbours
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    """I am no longer in this stream."""
+
+    stream: WireStreamId
+
+
+class Status(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    """An instruction was handled: these of its neighbours are connected."""
+
+    stream: WireStreamId
+    epoch: Count
+    counter: Count
+    neighbours: Neighbours
+
+
+class Rtt(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A round trip that a node measured."""
+
+    peer: WireNodeId
+    rtt_us: Count
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    """What a node saw of its neighbours since the last report: rate-limited."""
+
+    stream: WireStreamId
+    rtts: Annotated[tuple[Rtt, ...], Meta(max_length=DEGREE_MAX)]
+    lost: Neighbours
+    """Links that broke after they were reported connected."""
+    accused: Neighbours
+    """Neighbours that sent invalid messages."""
+
+
+# Tracker to node
+
+
+class Instruction(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+    """Your neighbours in this stream, all of them. (epoch, counter) only grows."""
+
+    stream: WireStreamId
+    epoch: Count
+    counter: Count
+    neighbours: Annotated[tuple[Contact, ...], Meta(max_length=DEGREE_MAX)]
+
+
+class Left(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    """You are not in this stream: answers a Leave, and whatever a non-member says of a stream."""
+
+    stream: WireStreamId
+
+
+NODE_MESSAGES = (Flood, Open, Close, Ping, Pong, Instruction, Left)
+TRACKER_MESSAGES = (Join, Leave, Status, Report)

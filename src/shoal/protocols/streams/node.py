@@ -1,0 +1,396 @@
+"""The node machine: takes part in streams as its tracker says.
+
+Theory of operation. The application joins streams; each becomes an `Overlay` (who are my
+neighbours), a `Channel` (what flooding needs), and a `Reporter` (what the tracker should know).
+A long-lived link to the tracker carries Join, Leave, Status and Report out and Instruction in.
+When it breaks, the overlay stays as it is and data flows on; the node comes back with a backoff
+and joins again. Everything a peer sends is checked before it changes anything; what is wrong is
+counted (Rejected), and a neighbour that sends too much of it is dropped and reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from shoal.base.errors import InvariantViolated, UsageError
+from shoal.base.ids import STREAM_ID_CHARS_MAX, NodeId, StreamId, show_node_id
+from shoal.base.units import MS_NS
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import (
+    CancelTimer,
+    CloseLink,
+    Effect,
+    Notify,
+    OpenLink,
+    Send,
+    SetTimer,
+)
+from shoal.kernel.inputs import (
+    CommandIssued,
+    Input,
+    LinkClosed,
+    LinkFailed,
+    LinkOpened,
+    MessageReceived,
+    Started,
+    TimerFired,
+    Verified,
+)
+from shoal.kernel.records import Delivered, Published, Rejected
+from shoal.protocols.streams.commands import (
+    JoinStream,
+    LeaveStream,
+    MessageArrived,
+    Publish,
+    PublishAccepted,
+    StreamReady,
+)
+from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.flooding import Channel, Flooding
+from shoal.protocols.streams.messages import (
+    NODE_MESSAGES,
+    Close,
+    Flood,
+    Instruction,
+    Join,
+    Leave,
+    Left,
+    Open,
+    Ping,
+    Pong,
+    VerifiedMessage,
+)
+from shoal.protocols.streams.overlay import Overlay
+from shoal.protocols.streams.publisher import Publisher, Sign
+from shoal.protocols.streams.reports import Reporter
+from shoal.protocols.streams.rtt import RttMeter
+
+TRACKER = ""  # the purpose of the tracker link; streams claim links under their id, never empty
+
+
+class _Stream(msgspec.Struct):
+    overlay: Overlay
+    channel: Channel
+    reporter: Reporter
+    held: list[VerifiedMessage] = []
+    ready: bool = False
+
+
+class StreamNode:
+    """One node in any number of streams."""
+
+    accepts = NODE_MESSAGES
+
+    def __init__(
+        self,
+        contact: Contact,
+        tracker: Contact,
+        sign: Sign,
+        chain: str,
+        rng: Random,
+        config: NodeConfig | None = None,
+    ) -> None:
+        self.node = contact.node
+        self.config = config or NodeConfig()
+        self.streams: dict[StreamId, _Stream] = {}
+        self.rtts = RttMeter(rng)
+        self._contact = contact
+        self._tracker = tracker
+        self._tracker_up = False
+        self._leaving: dict[StreamId, None] = {}  # left, but the tracker has not said so
+        self._backoff_ns = self.config.tracker_backoff_min_ns
+        self._rng = rng
+        self._publisher = Publisher(contact.node, chain, sign)
+        self._channels: dict[StreamId, Channel] = {}
+        self._flooding = Flooding(self.config, self._channels, self._offend)
+        self._offences: dict[NodeId, int] = {}
+        self._now_ns = 0
+
+    def handle(self, event: Input, now_ns: int) -> list[Effect]:
+        """The one entry point."""
+        self._now_ns = now_ns
+        handler = _INPUTS.get(type(event))
+        return handler(self, event) if handler is not None else []
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated on impossible state."""
+        for stream, state in self.streams.items():
+            state.overlay.check_invariants()
+            if state.channel.active != tuple(state.overlay.active()):
+                raise InvariantViolated(f"{stream}: flooding and overlay disagree on neighbours")
+
+    # Inputs
+
+    def _started(self, event: Started) -> list[Effect]:
+        self._contact = Contact(self.node, event.addresses)
+        first_ns = self._rng.randrange(self.config.ping_ns)  # thousands of nodes spread out
+        return [OpenLink(self._tracker, TRACKER), SetTimer("ping", first_ns)]
+
+    def _received(self, event: MessageReceived) -> list[Effect]:
+        return _MESSAGES[type(event.message)](self, event.peer, event.message)
+
+    def _verified(self, event: Verified) -> list[Effect]:
+        signed: Any = event.token
+        return self._flooding.verified(signed, event.valid, self._now_ns)
+
+    def _command(self, event: CommandIssued) -> list[Effect]:
+        handler = _COMMANDS.get(type(event.command))
+        if handler is None:
+            raise UsageError(f"{event.command!r} is no command of a stream node")
+        return handler(self, event.command, event.token)
+
+    def _link_opened(self, event: LinkOpened) -> list[Effect]:
+        if event.purpose == TRACKER:
+            self._tracker_up = True
+            self._backoff_ns = self.config.tracker_backoff_min_ns
+            effects: list[Effect] = []
+            for stream in self._leaving:
+                effects.extend(self._say_leave(stream))
+            for stream in self.streams:
+                effects.extend(self._say_join(stream))
+            return effects
+        state = self.streams.get(StreamId(event.purpose))
+        if state is None:
+            return [CloseLink(event.peer, event.purpose)]
+        return self._moved(state, state.overlay.link_opened(event.peer))
+
+    def _link_lost(self, event: LinkClosed | LinkFailed) -> list[Effect]:
+        if event.purpose == TRACKER:
+            return self._tracker_lost()
+        state = self.streams.get(StreamId(event.purpose))
+        if state is None:
+            return []
+        was_active = event.peer in state.channel.active
+        effects = self._moved(state, state.overlay.link_lost(event.peer))
+        neighbour = state.overlay.neighbours.get(event.peer)
+        if was_active and neighbour is not None:
+            effects.extend(state.reporter.lost(event.peer, self._now_ns))
+        return effects
+
+    def _timer(self, event: TimerFired) -> list[Effect]:
+        key: Any = event.key
+        if key == "ping":
+            active = self._all_active()
+            self.rtts.keep_only(active)
+            return [*self.rtts.ping(active, self._now_ns), SetTimer("ping", self.config.ping_ns)]
+        if key == "dial":
+            return [OpenLink(self._tracker, TRACKER)]
+        name, stream = key[0], key[1]
+        state = self.streams.get(stream)
+        if name == "leave":
+            return self._say_leave(stream) if stream in self._leaving and self._tracker_up else []
+        if state is None:
+            return []
+        overlay = state.overlay
+        if name == "join":
+            return self._say_join(stream) if self._tracker_up else []
+        if name == "report":
+            return state.reporter.report(state.channel.active, self.rtts, self._now_ns)
+        if name == "open-timeout":
+            return self._moved(state, overlay.open_timed_out(self._now_ns))
+        if name == "open-retry":
+            return overlay.say_open_again()
+        if name == "retry":
+            return self._moved(state, overlay.retry(self._now_ns))
+        return self._moved(state, overlay.closing_timed_out(key[2]))
+
+    # Messages
+
+    def _on_flood(self, peer: NodeId, message: Flood) -> list[Effect]:
+        return self._flooding.receive(peer, message, self._now_ns)
+
+    def _on_ping(self, peer: NodeId, message: Ping) -> list[Effect]:
+        return [Send(Pong(message.nonce), (peer,))]
+
+    def _on_pong(self, peer: NodeId, message: Pong) -> list[Effect]:
+        return self.rtts.answered(peer, message.nonce, self._now_ns)
+
+    def _on_open(self, peer: NodeId, message: Open) -> list[Effect]:
+        state = self.streams.get(message.stream)
+        if state is None:
+            return [Rejected(peer, "not-my-stream")]
+        return self._moved(state, state.overlay.peer_opened(peer, message, self._now_ns))
+
+    def _on_close(self, peer: NodeId, message: Close) -> list[Effect]:
+        state = self.streams.get(message.stream)
+        if state is None:
+            return []  # we left, and said so
+        return self._moved(state, state.overlay.peer_closed(peer, message))
+
+    def _on_instruction(self, peer: NodeId, message: Instruction) -> list[Effect]:
+        if peer != self._tracker.node:
+            return [Rejected(peer, "not-my-tracker")]
+        state = self.streams.get(message.stream)
+        if state is None:
+            return [Send(Leave(message.stream), (peer,))]  # our Leave was lost
+        joined = CancelTimer(("join", message.stream))
+        return [joined, *self._moved(state, state.overlay.instruct(message, self._now_ns))]
+
+    def _on_left(self, peer: NodeId, message: Left) -> list[Effect]:
+        if peer != self._tracker.node:
+            return [Rejected(peer, "not-my-tracker")]
+        if message.stream in self.streams:
+            return self._say_join(message.stream)  # it does not know us: ours was lost
+        self._leaving.pop(message.stream, None)
+        return [CancelTimer(("leave", message.stream))]
+
+    # Commands
+
+    def _join(self, command: JoinStream, token: Any) -> list[Effect]:
+        if not 1 <= len(command.stream) <= STREAM_ID_CHARS_MAX:
+            raise UsageError(
+                f"stream id {command.stream!r}: give 1 to {STREAM_ID_CHARS_MAX} characters"
+            )
+        state = self.streams.get(command.stream)
+        if state is not None:
+            state.channel.subscribed |= command.subscribe
+            return [Notify(StreamReady(command.stream))] if state.ready else []
+        self._leaving.pop(command.stream, None)
+        overlay = Overlay(command.stream, self.node, self._tracker.node, self.config)
+        channel = Channel(self.config, frozenset())
+        channel.subscribed = command.subscribe
+        reporter = Reporter(command.stream, self._tracker.node, self.config)
+        self.streams[command.stream] = _Stream(overlay, channel, reporter)
+        self._channels[command.stream] = channel
+        return self._say_join(command.stream) if self._tracker_up else []
+
+    def _leave(self, command: LeaveStream, token: Any) -> list[Effect]:
+        state = self.streams.pop(command.stream, None)
+        if state is None:
+            raise UsageError(f"this node is not in stream {command.stream}: nothing to leave")
+        del self._channels[command.stream]
+        effects = state.overlay.leave()
+        effects.append(CancelTimer(("report", command.stream)))
+        effects.append(CancelTimer(("join", command.stream)))
+        self._leaving[command.stream] = None
+        if len(self._leaving) > self.config.leaving_max:
+            del self._leaving[next(iter(self._leaving))]  # the tracker will miss us, and notice
+        return effects + self._say_leave(command.stream) if self._tracker_up else effects
+
+    def _publish(self, command: Publish, token: Any) -> list[Effect]:
+        state = self.streams.get(command.stream)
+        if state is None:
+            raise UsageError(f"this node is not in stream {command.stream}: join it first")
+        # Until the first instruction is settled our neighbours may be newcomers like us, and
+        # nobody else would hear of it: such a message waits.
+        alone = state.ready and not state.overlay.neighbours
+        hold = not alone and not (state.ready and state.channel.active)
+        if hold and len(state.held) >= self.config.held_messages_max:
+            raise UsageError(
+                f"{command.stream}: {len(state.held)} messages wait for a first neighbour; "
+                f"is tracker {show_node_id(self._tracker.node)} reachable?"
+            )
+        message = self._publisher.make(
+            command.stream, command.partition, command.content_type, command.content, self._now_ns
+        )
+        state.channel.seen.mark(message.id, message.previous)
+        effects: list[Effect] = [
+            Published(message.id, len(message.signed)),
+            Notify(PublishAccepted(message.id, token)),
+        ]
+        if hold:
+            state.held.append(message)
+        elif state.channel.active:
+            effects.extend(self._flooding.originate(state.channel, message, self._now_ns))
+        if state.channel.subscribed:
+            effects.append(Notify(MessageArrived(message, 0, self._now_ns)))
+            effects.append(Delivered(message.id, 0, 0))
+        return effects
+
+    # Steps
+
+    def _moved(self, state: _Stream, effects: list[Effect]) -> list[Effect]:
+        """After any step of an overlay: who gets data now, and what follows from it."""
+        stream, before = state.overlay.stream, state.channel.active
+        after = tuple(state.overlay.active())
+        state.channel.neighbours = state.overlay.heard()
+        if after != before:
+            state.channel.active = after
+            fresh = [p for p in after if p not in before and self.rtts.rtt_us(p) is None]
+            effects.extend(self.rtts.ping(tuple(fresh), self._now_ns))
+        if state.overlay.handled and not state.ready:
+            state.ready = True
+            effects.append(SetTimer(("report", stream), self.config.report_rtt_ns))
+            effects.append(Notify(StreamReady(stream)))
+        if state.held and state.ready and after:
+            for message in state.held:
+                effects.extend(self._send_held(state, message))
+            state.held.clear()
+        return effects
+
+    def _send_held(self, state: _Stream, message: VerifiedMessage) -> list[Effect]:
+        age_ns = self._now_ns - message.id.timestamp_ms * MS_NS
+        if age_ns > self.config.freshness_ns:
+            return [Rejected(self.node, "held-too-long")]  # everybody would refuse it as stale
+        return self._flooding.originate(state.channel, message, self._now_ns)
+
+    def _say_join(self, stream: StreamId) -> list[Effect]:
+        overlay = self.streams[stream].overlay
+        join = Join(stream, self._contact, overlay.epoch, overlay.counter, tuple(overlay.active()))
+        timer = SetTimer(("join", stream), self.config.join_retry_ns)
+        return [Send(join, (self._tracker.node,)), timer]
+
+    def _say_leave(self, stream: StreamId) -> list[Effect]:
+        timer = SetTimer(("leave", stream), self.config.join_retry_ns)
+        return [Send(Leave(stream), (self._tracker.node,)), timer]
+
+    def _tracker_lost(self) -> list[Effect]:
+        self._tracker_up = False
+        wait_ns = self._backoff_ns + self._rng.randrange(self._backoff_ns)
+        self._backoff_ns = min(2 * self._backoff_ns, self.config.tracker_backoff_max_ns)
+        return [SetTimer("dial", wait_ns)]
+
+    def _offend(self, peer: NodeId, reason: str) -> list[Effect]:
+        """A peer sent what no honest peer sends: count it, and part with it past the limit."""
+        effects: list[Effect] = [Rejected(peer, reason)]
+        shared = [s for s in self.streams.values() if peer in s.overlay.neighbours]
+        if not shared:
+            return effects
+        self._offences[peer] = self._offences.pop(peer, 0) + 1
+        if len(self._offences) > self.config.offenders_max:
+            del self._offences[next(iter(self._offences))]
+        if self._offences[peer] < self.config.offences_max:
+            return effects
+        del self._offences[peer]
+        for state in shared:
+            effects.extend(self._moved(state, state.overlay.drop(peer)))
+            effects.extend(state.reporter.accuse(peer, self._now_ns))
+        return effects
+
+    def _all_active(self) -> tuple[NodeId, ...]:
+        peers = {peer: None for s in self.streams.values() for peer in s.channel.active}
+        return tuple(peers)
+
+
+# Tables of the class, not of each node: thousands of nodes share them in the processor's cache.
+
+_INPUTS: dict[type[Input], Callable[[StreamNode, Any], list[Effect]]] = {
+    MessageReceived: StreamNode._received,
+    Verified: StreamNode._verified,
+    TimerFired: StreamNode._timer,
+    LinkOpened: StreamNode._link_opened,
+    LinkClosed: StreamNode._link_lost,
+    LinkFailed: StreamNode._link_lost,
+    CommandIssued: StreamNode._command,
+    Started: StreamNode._started,
+}
+
+_MESSAGES: dict[type, Callable[[StreamNode, NodeId, Any], list[Effect]]] = {
+    Flood: StreamNode._on_flood,
+    Open: StreamNode._on_open,
+    Close: StreamNode._on_close,
+    Ping: StreamNode._on_ping,
+    Pong: StreamNode._on_pong,
+    Instruction: StreamNode._on_instruction,
+    Left: StreamNode._on_left,
+}
+
+_COMMANDS: dict[type, Callable[[StreamNode, Any, Any], list[Effect]]] = {
+    JoinStream: StreamNode._join,
+    LeaveStream: StreamNode._leave,
+    Publish: StreamNode._publish,
+}

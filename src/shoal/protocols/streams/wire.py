@@ -1,0 +1,73 @@
+"""Bytes of the streams protocol: msgpack arrays, the message's number first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shoal.base.errors import MalformedMessage, OversizedMessage
+from shoal.kernel.codec import STREAMS
+from shoal.protocols.streams.config import FRAME_BYTES_MAX, SIGNATURE_BYTES
+from shoal.protocols.streams.messages import (
+    NODE_MESSAGES,
+    TRACKER_MESSAGES,
+    Body,
+    Close,
+    Flood,
+    Instruction,
+    Join,
+    Leave,
+    Left,
+    Open,
+    Ping,
+    Pong,
+    Report,
+    Status,
+)
+
+AnyMessage = (
+    Flood | Open | Close | Ping | Pong | Join | Leave | Status | Report | Instruction | Left
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
+_body_decoder = msgspec.msgpack.Decoder(Body)
+
+
+class StreamsCodec:
+    """The codec port of the streams protocol."""
+
+    number = STREAMS
+    messages: tuple[type, ...] = NODE_MESSAGES + TRACKER_MESSAGES
+
+    def encode(self, message: Any) -> bytes:
+        """The bytes of one message."""
+        return _encoder.encode(message)
+
+    def decode(self, frame: bytes) -> AnyMessage:
+        """The message, or a RemoteError."""
+        if len(frame) > FRAME_BYTES_MAX:
+            raise OversizedMessage(f"{len(frame)} bytes, the limit is {FRAME_BYTES_MAX}")
+        try:
+            return _decoder.decode(frame)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise MalformedMessage(str(error)) from error
+
+
+def encode_body(body: Body) -> bytes:
+    """The bytes that a publisher signs."""
+    return _encoder.encode(body)
+
+
+def split_signed(signed: bytes) -> tuple[bytes, bytes]:
+    """Signature and body of a Flood's signed bytes."""
+    return signed[:SIGNATURE_BYTES], signed[SIGNATURE_BYTES:]
+
+
+def decode_body(signed: bytes) -> Body:
+    """What the publisher says, not yet believed; MalformedMessage if it says nothing."""
+    try:
+        return _body_decoder.decode(memoryview(signed)[SIGNATURE_BYTES:])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedMessage(str(error)) from error

@@ -1,0 +1,95 @@
+"""Shared Hypothesis strategies: ids, contacts, stream messages and bodies, within all limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from shoal.base.ids import (
+    CHAIN_CHARS_MAX,
+    INT63_MAX,
+    NODE_ID_BYTES,
+    PARTITIONS_MAX,
+    STREAM_ID_CHARS_MAX,
+    MessageId,
+    NodeId,
+    StreamId,
+)
+from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
+from shoal.protocols.streams.config import HOPS_MAX, SIGNATURE_BYTES
+from shoal.protocols.streams.messages import (
+    Body,
+    Close,
+    Flood,
+    Instruction,
+    Join,
+    Leave,
+    Left,
+    Open,
+    Ping,
+    Pong,
+    Position,
+    Report,
+    Rtt,
+    Status,
+)
+from shoal.protocols.streams.wire import encode_body
+
+node_ids = st.binary(min_size=NODE_ID_BYTES, max_size=NODE_ID_BYTES).map(NodeId)
+stream_ids = st.text(min_size=1, max_size=STREAM_ID_CHARS_MAX).map(StreamId)
+counts = st.integers(0, INT63_MAX)
+
+# Lists of neighbours are cut at DEGREE_MAX = 64; a few are enough to find what goes wrong.
+neighbours = st.lists(node_ids, max_size=6).map(tuple)
+addresses = st.lists(st.text(max_size=ADDRESS_CHARS_MAX), max_size=ADDRESSES_MAX).map(tuple)
+contacts = st.builds(Contact, node_ids, addresses)
+
+message_ids = st.builds(
+    MessageId,
+    stream=stream_ids,
+    partition=st.integers(0, PARTITIONS_MAX - 1),
+    timestamp_ms=counts,
+    sequence=counts,
+    publisher=node_ids,
+    chain=st.text(min_size=1, max_size=CHAIN_CHARS_MAX),
+)
+positions = st.builds(Position, counts, counts)
+bodies = st.builds(
+    Body,
+    id=message_ids,
+    previous=st.none() | positions,
+    content_type=st.integers(0, 255),
+    content=st.binary(max_size=400),
+)
+signatures = st.binary(min_size=SIGNATURE_BYTES, max_size=SIGNATURE_BYTES)
+
+
+def signed_bytes() -> st.SearchStrategy[bytes]:
+    """A signature, which need not fit, and a body, which mostly is one."""
+    body = bodies.map(encode_body) | st.binary(min_size=1, max_size=200)
+    return st.builds(bytes.__add__, signatures, body)
+
+
+BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
+    Flood: st.builds(Flood, st.integers(0, HOPS_MAX), counts, counts, signed_bytes()),
+    Open: st.builds(Open, stream_ids, st.booleans()),
+    Close: st.builds(Close, stream_ids, st.booleans()),
+    Ping: st.builds(Ping, counts),
+    Pong: st.builds(Pong, counts),
+    Join: st.builds(Join, stream_ids, contacts, counts, counts, neighbours),
+    Leave: st.builds(Leave, stream_ids),
+    Status: st.builds(Status, stream_ids, counts, counts, neighbours),
+    Report: st.builds(
+        Report,
+        stream_ids,
+        st.lists(st.builds(Rtt, node_ids, counts), max_size=4).map(tuple),
+        neighbours,
+        neighbours,
+    ),
+    Instruction: st.builds(
+        Instruction, stream_ids, counts, counts, st.lists(contacts, max_size=4).map(tuple)
+    ),
+    Left: st.builds(Left, stream_ids),
+}
+stream_messages: st.SearchStrategy[Any] = st.one_of(*BY_TYPE.values())
