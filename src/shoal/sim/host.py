@@ -1,0 +1,169 @@
+"""The muscles of one simulated node in one incarnation."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from heapq import heappush
+from typing import TYPE_CHECKING, Any
+
+from shoal.base.ids import NodeId
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Load, Notify, Send, Store, Verify
+from shoal.kernel.host import Host, HostLimits
+from shoal.kernel.inputs import Input, Loaded, Stored, Verified
+from shoal.kernel.machine import Machine
+from shoal.kernel.records import Record
+from shoal.sim.network import LinkEnd, close_end
+from shoal.sim.reading import Unread
+from shoal.sim.scheduler import Action
+
+if TYPE_CHECKING:
+    from shoal.sim.simulation import SimNode, Simulation
+
+DISK_NS = 100_000  # one small durable write on a solid-state disk
+
+
+class SimHost(Host):
+    """A Host whose effects happen under virtual time."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        sim_node: SimNode,
+        machines: Sequence[Machine],
+        limits: HostLimits,
+    ) -> None:
+        super().__init__(sim_node.id, machines, limits)
+        self.simulation = simulation
+        self.sim_node = sim_node
+        self.index = sim_node.index
+        self.alive = True
+        self.serving = False
+        """Messages queue behind the node's one core."""
+        self.ends: dict[NodeId, LinkEnd] = {}
+        self._scheduler = simulation.scheduler
+        self._trace = simulation.trace
+        self._timers: dict[tuple[int, Hashable], int] = {}
+        self._timer_token = 0
+        self._free_ns = 0  # when the core has served what it has
+        self._in_service = 0
+
+    # Time
+
+    def now_ns(self) -> int:
+        clock = self.sim_node.clock
+        return self._scheduler.now_ns if clock is None else clock.read(self._scheduler.now_ns)
+
+    def set_timer(self, slot: int, key: Hashable, delay_ns: int) -> None:
+        clock = self.sim_node.clock
+        if clock is not None:
+            delay_ns = clock.true_ns(delay_ns)
+        self._timer_token += 1
+        self._timers[slot, key] = self._timer_token
+        self._scheduler.after(delay_ns, self._fire, (slot, key, self._timer_token))
+
+    def cancel_timer(self, slot: int, key: Hashable) -> None:
+        self._timers.pop((slot, key), None)
+
+    def _fire(self, timer: tuple[int, Hashable, int]) -> None:
+        slot, key, token = timer
+        if self.alive and self._timers.get((slot, key)) == token:
+            del self._timers[slot, key]
+            self.timer_fired(slot, key)
+
+    # Links
+
+    def dial(self, contact: Contact) -> None:
+        self.simulation.dial(self, contact.node)
+
+    def hang_up(self, peer: NodeId) -> None:
+        end = self.ends.get(peer)
+        if end is not None:
+            close_end(self.simulation, end, "closed")
+
+    def send(self, slot: int, effect: Send) -> None:
+        simulation = self.simulation
+        message = effect.message
+        if simulation.slow_path:
+            simulation.transmit(self, slot, effect)
+            return
+        ends, scheduler = self.ends, self._scheduler
+        now_ns, heap, sequence = scheduler.now_ns, scheduler.heap, scheduler.sequence
+        for peer in effect.peers:
+            end = ends.get(peer)
+            if end is None:
+                self.no_link(peer, message)
+            else:
+                arrival_ns = now_ns + end.delay_ns
+                heappush(heap, (arrival_ns, next(sequence), end.partner.arrive, message))
+
+    def serve(self, end: LinkEnd, message: Any) -> None:
+        """Queue behind the node's one core."""
+        self._free_ns = max(self._free_ns, self._scheduler.now_ns) + self.sim_node.service_ns
+        self._in_service += 1
+        self._scheduler.at(self._free_ns, self._served, (end, message))
+
+    def after_service(self, action: Action, argument: Any) -> None:
+        """Let something happen once the core has served what it has."""
+        self._scheduler.at(self._free_ns, action, argument)
+
+    def service_changed(self) -> None:
+        """Messages take another time from now on; those that queue are served first."""
+        self.serving = self.sim_node.service_ns > 0 or self._in_service > 0
+
+    def _served(self, work: tuple[LinkEnd, Any]) -> None:
+        end, message = work
+        self._in_service -= 1
+        self.service_changed()
+        if self.alive and end.open:
+            self.received(end.peer, message)
+
+    def pause_reading(self, peer: NodeId, *, paused: bool) -> None:
+        end = self.ends.get(peer)
+        if end is None:
+            return
+        if not paused:
+            if end.unread is not None:
+                end.unread.resume()
+        elif end.unread is None:
+            end.unread = Unread(end)
+        else:
+            end.unread.paused = True
+
+    # Slow work
+
+    def verify(self, slot: int, effect: Verify) -> None:
+        valid = self.simulation.is_valid(effect)
+        result = (slot, Verified(effect.token, valid))
+        self._scheduler.after(self.simulation.verify_ns, self._result, result)
+
+    def store(self, slot: int, effect: Store) -> None:
+        self._scheduler.after(DISK_NS, self._stored, (slot, effect))
+
+    def load(self, slot: int, effect: Load) -> None:
+        self._scheduler.after(DISK_NS, self._loaded, (slot, effect))
+
+    def _stored(self, work: tuple[int, Store]) -> None:
+        slot, effect = work
+        if not self.alive:
+            return  # the write was under way when the node died
+        self.sim_node.disk[slot, effect.key] = effect.value
+        self.feed(slot, Stored(effect.token))
+
+    def _loaded(self, work: tuple[int, Load]) -> None:
+        slot, effect = work
+        if self.alive:
+            self.feed(slot, Loaded(effect.token, self.sim_node.disk.get((slot, effect.key))))
+
+    def _result(self, result: tuple[int, Input]) -> None:
+        if self.alive:
+            self.feed(*result)
+
+    # Observers
+
+    def notify(self, slot: int, effect: Notify) -> None:
+        for listener in self.sim_node.listeners:
+            listener(effect.event)
+
+    def record(self, slot: int, record: Record) -> None:
+        self._trace.add(self._scheduler.now_ns, self.node, record)

@@ -1,0 +1,59 @@
+"""The trace of a run: every record, in order, handed to sinks in batches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.base.ids import NodeId
+from shoal.kernel.records import Record
+
+Row = tuple[int, NodeId, Record]
+Sink = Callable[[list[Row]], None]
+
+BATCH_ROWS = 512  # large enough to pay for a call, small enough to stay in the cache
+
+
+class Trace:
+    """Gathers records; what is done with them is the sinks' business."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sinks: list[Sink] = []
+        self._batch: list[Row] = []
+
+    def to(self, sink: Sink) -> None:
+        """Send every record from now on to a sink as well."""
+        self._sinks.append(sink)
+
+    def add(self, time_ns: int, node: NodeId, record: Record) -> None:
+        """One record."""
+        batch = self._batch
+        batch.append((time_ns, node, record))
+        if len(batch) >= BATCH_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand on what has gathered."""
+        batch, self._batch = self._batch, []
+        self.rows += len(batch)
+        for sink in self._sinks:
+            sink(batch)
+
+
+class TraceHash:
+    """A digest of a whole run: equal runs have equal digests, in any process."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def __call__(self, rows: list[Row]) -> None:
+        # Row by row, for the digest must not depend on where batches end.
+        self._hash.update(b"".join(map(self._encoder.encode, rows)))
+
+    def hexdigest(self) -> str:
+        """The digest so far; flush the trace first."""
+        return self._hash.hexdigest()

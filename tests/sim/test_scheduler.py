@@ -1,0 +1,67 @@
+"""Virtual time: what is earlier comes first, and of two at once what was scheduled first."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.sim.scheduler import Scheduler
+
+times = st.lists(st.integers(0, 20), max_size=50)
+
+
+@given(times)
+def test_things_happen_by_time_and_then_in_the_order_of_scheduling(times_ns: list[int]) -> None:
+    scheduler = Scheduler(0)
+    happened: list[tuple[int, int]] = []
+    for number, time_ns in enumerate(times_ns):
+        scheduler.at(time_ns, lambda n: happened.append((scheduler.now_ns, n)), number)
+    scheduler.run_until(20)
+    assert happened == sorted((t, n) for n, t in enumerate(times_ns))
+    assert scheduler.happened == len(times_ns)
+    assert scheduler.now_ns == 20
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-10, 5)), max_size=30))
+def test_time_never_goes_back(steps: list[tuple[int, int]]) -> None:
+    """Whatever happens schedules more, also for times that are over: those happen now."""
+    scheduler = Scheduler(0)
+    seen: list[int] = []
+
+    def happen(more: list[tuple[int, int]]) -> None:
+        seen.append(scheduler.now_ns)
+        if more:
+            (delay_ns, shift_ns), rest = more[0], more[1:]
+            scheduler.after(delay_ns, happen, rest)
+            scheduler.at(scheduler.now_ns + shift_ns, happen, [])
+
+    scheduler.at(0, happen, steps)
+    scheduler.run_until(10_000)
+    assert seen == sorted(seen)
+    assert len(seen) == 2 * len(steps) + 1
+
+
+@given(times, st.integers(1, 7))
+def test_stopping_and_going_on_changes_nothing(times_ns: list[int], events_max: int) -> None:
+    orders: list[list[int]] = []
+    for limit in (None, events_max):
+        scheduler = Scheduler(0)
+        order: list[int] = []
+        for number, time_ns in enumerate(times_ns):
+            scheduler.at(time_ns, order.append, number)
+        while not scheduler.run_until(20, limit):
+            assert scheduler.now_ns <= 20
+        assert scheduler.happened == len(times_ns)
+        orders.append(order)
+    assert orders[0] == orders[1]
+
+
+def test_what_lies_beyond_the_end_waits() -> None:
+    scheduler = Scheduler(0)
+    happened: list[int] = []
+    for time_ns in (5, 6):
+        scheduler.at(time_ns, happened.append, time_ns)
+    scheduler.run_until(5)
+    assert happened == [5]
+    scheduler.run_until(6)
+    assert happened == [5, 6]
