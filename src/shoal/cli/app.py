@@ -1,0 +1,74 @@
+"""The commands of `shoal`, and how they end.
+
+Exit codes: 0 done, 1 a check failed, 2 the command or a file it names is wrong. What a command
+found goes to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from shoal import __version__
+from shoal.base.errors import ShoalError, UsageError
+from shoal.cli.demo.command import demo
+from shoal.cli.key import key
+from shoal.cli.lab import lab
+from shoal.cli.serve import node, tracker
+from shoal.cli.stream import stream
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+# Plain text: help that loads a formatter takes longer to start than most commands to run.
+app = typer.Typer(
+    name="shoal",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(demo)
+app.command()(tracker)
+app.command()(node)
+app.add_typer(stream, name="stream")
+app.add_typer(key, name="key")
+app.add_typer(lab, name="lab")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"shoal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def shoal(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    """Decentralised publish/subscribe and search, and a lab to measure it.
+
+    Example: shoal lab run streams-smoke --seed 7
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit."""
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="shoal")
+    except UsageError as error:
+        _give_up(error, EXIT_USAGE)
+    except ShoalError as error:
+        _give_up(error, EXIT_FAILED)
+    sys.exit(0)
+
+
+def _give_up(error: ShoalError, code: int) -> NoReturn:
+    print(f"shoal: {error}", file=sys.stderr)
+    sys.exit(code)

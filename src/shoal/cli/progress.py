@@ -1,0 +1,75 @@
+"""Progress on stderr: a bar on a terminal, else a line now and then; nothing for a quick run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from shoal.lab.runner import RunProgress
+
+QUICK_S = 2.0  # whoever waits this long does not wonder yet
+REFRESH_S = 0.2
+PLAIN_INTERVAL_S = 10.0
+
+
+class ProgressLine:
+    """Shows how far a run is, from its second second on."""
+
+    def __init__(self, title: str, stream: TextIO | None = None) -> None:
+        self._title = title
+        self._stream = sys.stderr if stream is None else stream
+        self._begin_s = time.monotonic()
+        self._due_s = QUICK_S
+        self._bar: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, progress: RunProgress) -> None:
+        """Called often; shows something seldom."""
+        spent_s = time.monotonic() - self._begin_s
+        if spent_s < self._due_s:
+            return
+        fraction = max(progress.fraction, 0.001)
+        left_s = spent_s * (1 - fraction) / fraction
+        text = (
+            f"{self._title}: {progress.time_s:.0f} of {progress.end_s:.0f} s simulated, "
+            f"about {_duration(left_s)} left"
+        )
+        if self._stream.isatty():
+            self._due_s = spent_s + REFRESH_S
+            self._show_bar(text, fraction)
+        else:
+            self._due_s = spent_s + PLAIN_INTERVAL_S
+            print(text, file=self._stream, flush=True)
+
+    def _show_bar(self, text: str, fraction: float) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._bar = Progress(
+                BarColumn(20),
+                TextColumn("{task.description}", markup=False),
+                console=Console(file=self._stream),
+                auto_refresh=False,
+                transient=True,
+            )
+            self._bar.add_task(text, total=1.0)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=fraction, description=text, refresh=True)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

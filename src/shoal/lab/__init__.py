@@ -1,0 +1,1 @@
+"""The lab: scenarios in, figures and verdicts out."""

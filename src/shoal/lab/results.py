@@ -1,0 +1,253 @@
+"""Figures of a stream run, gathered from its trace while it runs."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from shoal.base.ids import MessageId, NodeId
+from shoal.base.units import MS_NS
+from shoal.kernel.records import (
+    Delivered,
+    InstructionHandled,
+    InstructionSent,
+    LinkChanged,
+    MemberChanged,
+    Published,
+    ReceivedAgain,
+    ReceivedFirst,
+    Record,
+    Rejected,
+    RttMeasured,
+    Sent,
+)
+from shoal.sim.trace import Row
+
+NEVER_NS = np.iinfo(np.int64).max
+
+_COUNTED = {Delivered, ReceivedAgain, ReceivedFirst, RttMeasured, Sent}
+"""Records that need no look of their own."""
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """How long deliveries took."""
+
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+
+class Hops(msgspec.Struct, frozen=True):
+    """How many links deliveries took."""
+
+    mean: float
+    max: int
+
+
+class Degrees(msgspec.Struct, frozen=True):
+    """Neighbours that get data, per running node at the end."""
+
+    min: int
+    max: int
+    nodes: dict[int, int]
+    """How many nodes have so many neighbours."""
+
+
+class Control(msgspec.Struct, frozen=True):
+    """What the overlay cost, in records of tracker and nodes."""
+
+    instructions: int
+    handled: int
+    links_made: int
+    links_cut: int
+    rtts: int
+
+
+class StreamFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream run gave.
+
+    A delivery is expected at every node, the publisher apart, that had its place in the stream
+    when the message was published and has run since, to the end. Delays are true ones, by the
+    simulator's clock, over the expected deliveries that came.
+    """
+
+    nodes: int
+    published: int
+    expected: int
+    delivered: int
+    lost: int
+    lost_after_healing: int
+    """Of messages published after the last fault that loses data had healed."""
+    delivered_besides: int
+    """To nodes that came after the publication, or did not stay."""
+    duplicates_per_message: float
+    """Further copies, per message and node that has it."""
+    delay_ms: Spread | None
+    hops: Hops | None
+    degree: Degrees
+    connected: bool
+    control: Control
+    rejected: dict[str, int]
+    """What was dropped, by reason."""
+
+
+class StreamResults:
+    """A trace sink that counts; memory grows with deliveries only."""
+
+    def __init__(self, nodes: Iterable[NodeId]) -> None:
+        self._node_numbers = {node: number for number, node in enumerate(nodes)}
+        self._message_numbers: dict[MessageId, int] = {}
+        self._counts: Counter[type[Record]] = Counter()
+        self._links_made = 0
+        self._rejected: Counter[str] = Counter()
+        self._handled_ns: dict[NodeId, list[int]] = {}
+        self._left_ns: dict[NodeId, int] = {}
+        # One entry per message, and one per delivery.
+        self._published_ns = array("q")
+        self._publishers = array("q")
+        self._messages = array("q")
+        self._receivers = array("q")
+        self._delivered_ns = array("q")
+        self._hops = array("B")
+        self._handlers: dict[type[Record], Callable[[int, NodeId, Any], None]] = {
+            Published: self._on_published,
+            InstructionHandled: self._on_handled,
+            LinkChanged: self._on_link_changed,
+            MemberChanged: self._on_member_changed,
+            Rejected: self._on_rejected,
+        }
+
+    def __call__(self, rows: list[Row]) -> None:
+        """Take a batch of the trace."""
+        kinds = [type(row[2]) for row in rows]
+        counts = Counter(kinds)
+        self._counts.update(counts)
+        # Floods bury the rest: they are taken as columns, and all else row by row.
+        if not counts.keys() <= _COUNTED:
+            for kind, (time_ns, node, record) in zip(kinds, rows, strict=True):
+                if kind in self._handlers:
+                    self._handlers[kind](time_ns, node, record)
+        if Delivered in counts:
+            self._take_deliveries([row for row in rows if type(row[2]) is Delivered])
+
+    def figures(
+        self,
+        started_ns: Mapping[NodeId, int],
+        degrees: Mapping[NodeId, int],
+        *,
+        connected: bool,
+        healed_ns: float,
+    ) -> StreamFigures:
+        """Everything that the run gave, for nodes that run at its end.
+
+        `started_ns` says since when each of them runs, `degrees` how many neighbours it has.
+        """
+        ready_ns = self._ready_ns(started_ns)
+        published_ns, expected = self._expected(ready_ns)
+        messages = _column(self._messages)
+        times_ns = _column(self._delivered_ns)
+        due = ready_ns[_column(self._receivers)] <= published_ns[messages]
+        delivered = np.bincount(messages[due], minlength=len(published_ns))
+        lost = expected - delivered
+        delays_ms = (times_ns - published_ns[messages])[due] / MS_NS
+        hops = np.frombuffer(self._hops, np.uint8)[due] if self._hops else np.zeros(0, np.uint8)
+        has_it = self._counts[Published] + self._counts[ReceivedFirst]
+        return StreamFigures(
+            nodes=len(self._node_numbers),
+            published=len(published_ns),
+            expected=int(expected.sum()),
+            delivered=int(due.sum()),
+            lost=int(lost.sum()),
+            lost_after_healing=int(lost[published_ns >= healed_ns].sum()),
+            delivered_besides=int((~due).sum()),
+            duplicates_per_message=self._counts[ReceivedAgain] / has_it if has_it else 0.0,
+            delay_ms=_spread(delays_ms),
+            hops=Hops(float(hops.mean()), int(hops.max())) if len(hops) else None,
+            degree=_degrees(degrees.values()),
+            connected=connected,
+            control=self._control(),
+            rejected=dict(sorted(self._rejected.items())),
+        )
+
+    # Records
+
+    def _take_deliveries(self, rows: list[Any]) -> None:
+        # A publisher's own copy, which took no link, is no delivery.
+        arrived = [row for row in rows if row[2].hops]
+        messages, nodes = self._message_numbers, self._node_numbers
+        self._messages.extend([messages[record.message] for _, _, record in arrived])
+        self._receivers.extend([nodes[node] for _, node, _ in arrived])
+        self._delivered_ns.extend([time_ns for time_ns, _, _ in arrived])
+        self._hops.extend([record.hops for _, _, record in arrived])
+
+    def _on_published(self, time_ns: int, node: NodeId, record: Published) -> None:
+        self._message_numbers[record.message] = len(self._published_ns)
+        self._published_ns.append(time_ns)
+        self._publishers.append(self._node_numbers[node])
+
+    def _on_handled(self, time_ns: int, node: NodeId, record: InstructionHandled) -> None:
+        self._handled_ns.setdefault(node, []).append(time_ns)
+
+    def _on_link_changed(self, time_ns: int, node: NodeId, record: LinkChanged) -> None:
+        self._links_made += record.present
+
+    def _on_member_changed(self, time_ns: int, node: NodeId, record: MemberChanged) -> None:
+        if not record.present and record.reason == "leave":
+            self._left_ns[record.member] = time_ns
+
+    def _on_rejected(self, time_ns: int, node: NodeId, record: Rejected) -> None:
+        self._rejected[record.reason] += 1
+
+    # Sums
+
+    def _ready_ns(self, started_ns: Mapping[NodeId, int]) -> npt.NDArray[np.int64]:
+        """Since when each node has its place in the stream, without a break."""
+        ready_ns = np.full(len(self._node_numbers), NEVER_NS)
+        for node, started in started_ns.items():
+            since_ns = max(started, self._left_ns.get(node, 0))
+            handled_ns = self._handled_ns.get(node, ())
+            ready_ns[self._node_numbers[node]] = next(
+                (time_ns for time_ns in handled_ns if time_ns >= since_ns), NEVER_NS
+            )
+        return ready_ns
+
+    def _expected(
+        self, ready_ns: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """When each message was published, and how many deliveries of it are due."""
+        published_ns = _column(self._published_ns)
+        ready = np.searchsorted(np.sort(ready_ns), published_ns, side="right")
+        own = ready_ns[_column(self._publishers)] <= published_ns
+        return published_ns, ready - own
+
+    def _control(self) -> Control:
+        return Control(
+            instructions=self._counts[InstructionSent],
+            handled=self._counts[InstructionHandled],
+            links_made=self._links_made,
+            links_cut=self._counts[LinkChanged] - self._links_made,
+            rtts=self._counts[RttMeasured],
+        )
+
+
+def _column(values: array[int]) -> npt.NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def _spread(delays_ms: npt.NDArray[np.float64]) -> Spread | None:
+    if not len(delays_ms):
+        return None
+    p50, p99 = np.percentile(delays_ms, (50, 99))
+    return Spread(float(delays_ms.mean()), float(p50), float(p99), float(delays_ms.max()))
+
+
+def _degrees(degrees: Iterable[int]) -> Degrees:
+    nodes = dict(sorted(Counter(degrees).items()))
+    return Degrees(min(nodes, default=0), max(nodes, default=0), nodes)

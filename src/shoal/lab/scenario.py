@@ -1,0 +1,196 @@
+"""Scenarios: what an experiment runs, as a TOML file.
+
+    name = "my-experiment"
+    about = "what it shows"
+    seed = 1
+
+    [network]               # who takes part, and how far apart they are
+    nodes = 64
+    delays = "aws"
+
+    [workload]              # what they publish
+    messages = 100
+
+    [[faults]]              # what goes wrong, and when; any number of these
+    kind = "loss"
+    probability = 0.01
+    start_s = 10
+    end_s = 20
+
+All fields but those of faults have defaults; a field that does not exist is an error.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from shoal.base.errors import ConfigError
+from shoal.base.units import ns_of_ms
+from shoal.lab.overrides import apply_overrides
+from shoal.lab.settings_errors import explain
+from shoal.protocols.streams.config import CONTENT_BYTES_MAX, DEGREE_DEFAULT, DEGREE_MAX
+from shoal.sim.delays import BUILT_IN, ConstantDelay, DelayModel, RegionDelay, load_table
+from shoal.sim.faults import AnyFault, Bandwidth, ClockDrift, Crash, Loss, Partition, parse_fault
+
+NODES_MAX = 1_000_000  # more do not fit into the memory of one machine
+MESSAGES_MAX = 10_000_000
+DEGREE_MIN = 3  # below it, overlays fall apart under bursts of crashes
+HARMLESS_OFFSET_MS = 20_000.0  # two clocks this far off, each its way, are still within a minute
+
+TIME_S_MAX = 1e8  # three years
+TIME_MS_MAX = 1e9
+
+Seconds = Annotated[float, Meta(ge=0, le=TIME_S_MAX)]
+Milliseconds = Annotated[float, Meta(ge=0, le=TIME_MS_MAX)]
+
+
+class NetworkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who takes part, and how far apart they are."""
+
+    nodes: Annotated[int, Meta(ge=1, le=NODES_MAX)] = 64
+
+    delays: str | Milliseconds = "aws"
+    """A table that ships with Shoal, a TSV file with one, or milliseconds between any two nodes."""
+
+    degree: Annotated[int, Meta(ge=DEGREE_MIN, le=DEGREE_MAX)] = DEGREE_DEFAULT
+
+    join_interval_ms: Milliseconds = 10.0
+
+    wire: bool = False
+    """Every message goes through its codec, as bytes."""
+
+
+class WorkloadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is published, and when."""
+
+    messages: Annotated[int, Meta(ge=0, le=MESSAGES_MAX)] = 100
+
+    size_bytes: Annotated[int, Meta(ge=0, le=CONTENT_BYTES_MAX)] = 300
+
+    interval_ms: Milliseconds = 100.0
+
+    publishers: Literal["random", "in-turn"] = "random"
+    """Any node each time, or one after the other."""
+
+    settle_s: Seconds = 30.0
+    """Quiet time between the last join and the first message; also what faults get to heal."""
+
+    drain_s: Seconds = 10.0
+    """Quiet time after the last message, before liveness is checked."""
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One experiment, but for its seed."""
+
+    name: str
+    about: str = ""
+    protocol: Literal["streams"] = "streams"
+    seed: Annotated[int, Meta(ge=0)] = 1
+    network: NetworkSettings = NetworkSettings()
+    workload: WorkloadSettings = WorkloadSettings()
+    faults: tuple[AnyFault, ...] = ()
+
+    @property
+    def publishing_s(self) -> tuple[float, float]:
+        """When the first message is due, and the last."""
+        joined_s = (self.network.nodes - 1) * self.network.join_interval_ms / 1000
+        first_s = joined_s + self.workload.settle_s
+        return first_s, first_s + max(0, self.workload.messages - 1) * (
+            self.workload.interval_ms / 1000
+        )
+
+    @property
+    def healed_s(self) -> float:
+        """From when on nothing is lost any more: 0 without faults that lose data, infinite if
+        one of them lasts."""
+        ends_s = [end_s for fault in self.faults if (end_s := _loses_until_s(fault)) is not None]
+        return max(ends_s) + self.workload.settle_s if ends_s else 0.0
+
+    @property
+    def end_s(self) -> float:
+        """When the run is over: everything sent, every fault healed, and then the drain."""
+        ends_s = [fault.end_s for fault in self.faults if fault.end_s is not None]
+        settled_s = max(ends_s) + self.workload.settle_s if ends_s else 0.0
+        quiet_s = self.healed_s if math.isfinite(self.healed_s) else 0.0
+        return max(self.publishing_s[1], settled_s, quiet_s) + self.workload.drain_s
+
+
+def load_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file, with KEY=VALUE overrides; ConfigError says what is wrong, and where."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: no scenario can be read from it: {error}") from error
+    table.setdefault("name", path.stem)
+    _resolve_delays(table, path.parent)
+    return parse_scenario(apply_overrides(table, overrides), str(path))
+
+
+def parse_scenario(table: dict[str, Any], source: str) -> Scenario:
+    """A scenario from the tables of its file."""
+    rest = {key: value for key, value in table.items() if key != "faults"}
+    try:
+        scenario = msgspec.convert(rest, Scenario, strict=True)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source}: {explain(error, table, Scenario)}") from error
+    return msgspec.structs.replace(scenario, faults=_parse_faults(table.get("faults", ()), source))
+
+
+def delay_model(delays: str | float) -> DelayModel:
+    """What a scenario's `delays` stands for."""
+    if not isinstance(delays, str):
+        return ConstantDelay(ns_of_ms(delays))
+    try:
+        return RegionDelay(load_table(delays))
+    except ConfigError as error:
+        raise ConfigError(f"network.delays = {delays!r}: {error}") from error
+
+
+def _parse_faults(tables: Any, source: str) -> tuple[AnyFault, ...]:
+    if not isinstance(tables, list | tuple):
+        raise ConfigError(f"{source}: faults = {tables!r}: write [[faults]] tables")
+    faults: list[Any] = []
+    for number, table in enumerate(tables):
+        try:
+            fault = parse_fault(table)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: faults.{number}: {error}") from error
+        for name, when_s in (("start_s", fault.start_s), ("end_s", fault.end_s)):
+            # A comparison that NaN fails, as infinity does.
+            if when_s is not None and not 0 <= when_s <= TIME_S_MAX:
+                raise ConfigError(
+                    f"{source}: faults.{number}.{name} = {when_s}: expected 0 to {TIME_S_MAX:g}"
+                )
+        faults.append(fault)
+    return tuple(faults)
+
+
+def _resolve_delays(table: dict[str, Any], folder: Path) -> None:
+    """A table named in a file lies beside that file, wherever the command is run."""
+    network = table.get("network")
+    delays = network.get("delays") if isinstance(network, dict) else None
+    if isinstance(delays, str) and delays not in BUILT_IN and (folder / delays).is_file():
+        table["network"] = {**table["network"], "delays": str(folder / delays)}
+
+
+def _loses_until_s(fault: AnyFault) -> float | None:
+    """When a fault stops losing messages; None if it never begins to."""
+    match fault:
+        case Crash():
+            # Whoever stays dead is out of the overlay soon after; the rest is repaired.
+            return max(fault.start_s + fault.detect_s, fault.end_s or 0.0)
+        case ClockDrift(offset_ms=offset_ms):
+            if offset_ms <= HARMLESS_OFFSET_MS:
+                return None
+            # A clock that was ahead stands still until time is there.
+            return math.inf if fault.end_s is None else fault.end_s + offset_ms / 1000
+        case Bandwidth() | Loss() | Partition():
+            return math.inf if fault.end_s is None else fault.end_s
+    return None

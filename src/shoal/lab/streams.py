@@ -1,0 +1,188 @@
+"""The simulated stream network of a scenario: one tracker, n nodes, one stream.
+
+    network = StreamsNetwork(scenario, seed=7)
+    network.run()                                     # the whole scenario, or by hand:
+    network.join_all()
+    network.simulation.run_for(30)
+    network.publish(network.nodes[0], b"hello")
+    network.simulation.run_for(2)
+
+Every node has an application that joins the stream whenever its node starts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+from typing import cast
+
+from shoal.base.errors import UsageError
+from shoal.base.ids import NodeId, StreamId, show_node_id
+from shoal.identity import PrivateKey, SeededEntropy
+from shoal.kernel.contact import Contact
+from shoal.kernel.machine import Machine
+from shoal.lab.scenario import Scenario, delay_model
+from shoal.protocols.streams.commands import BINARY, JoinStream, Publish
+from shoal.protocols.streams.config import TrackerConfig
+from shoal.protocols.streams.node import StreamNode
+from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.topology import TopologyPolicy
+from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.wire import StreamsCodec
+from shoal.sim.checkers import Checker
+from shoal.sim.simulation import SimNode, Simulation
+
+STREAMS_SLOT = 0  # every node of the lab runs one machine
+
+# What a run costs, for the estimate of the time left; measured at degree 4 over the AWS table.
+JOIN_EVENTS = 90
+PING_EVENTS_S = 0.2  # per neighbour
+
+
+class StreamsNetwork:
+    """Builds the network, puts its faults on the calendar, and plays its applications."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int | None = None,
+        *,
+        checkers: Sequence[Checker] = (),
+        replay: str = "",
+    ) -> None:
+        settings = scenario.network
+        self.scenario = scenario
+        self.seed = scenario.seed if seed is None else seed
+        self.simulation = Simulation(
+            self.seed,
+            delay_model(settings.delays),
+            codecs=[StreamsCodec()],
+            wire=settings.wire,
+            checkers=checkers,
+            replay=replay,
+        )
+        self.started_ns: dict[NodeId, int] = {}
+        """When the newest incarnation of each node began."""
+        entropy = SeededEntropy(self.seed)
+        tracker_key = PrivateKey.generate(entropy.fork("tracker"))
+        node_keys = [
+            PrivateKey.generate(entropy.fork(f"node {number}")) for number in range(settings.nodes)
+        ]
+        self.stream = StreamId(f"{show_node_id(node_keys[0].address)}/lab")
+        self._tracker_contact = Contact(tracker_key.address)
+        # Nodes first: they fill the regions of the delay table evenly, whatever else there is.
+        self.nodes = [self._add_node(key) for key in node_keys]
+        self.tracker = self.simulation.add_node(
+            tracker_key.address, self._make_tracker, role="tracker"
+        )
+        for fault in scenario.faults:
+            fault.install(self.simulation)
+
+    # Playing the scenario
+
+    def run(self) -> None:
+        """Everybody joins, messages are published, faults come and go, all becomes quiet."""
+        self.join_all()
+        self._schedule_message(0, self.simulation.random("workload"))
+        self.simulation.run_until_s(self.scenario.end_s)
+
+    def join_all(self) -> None:
+        """Let the tracker start as soon as time goes on, and then the nodes one by one."""
+        interval_s = self.scenario.network.join_interval_ms / 1000
+        begin_s = self.simulation.time_s
+        self.simulation.at_s(begin_s, self.tracker.start)
+        for number, node in enumerate(self.nodes):
+            self.simulation.at_s(begin_s + number * interval_s, node.start)
+
+    def publish(self, node: SimNode, content: bytes) -> None:
+        """The application on a running node publishes a message."""
+        node.command(STREAMS_SLOT, Publish(self.stream, content, BINARY))
+
+    def expected_events(self) -> int:
+        """About how many events the whole scenario takes."""
+        settings, messages = self.scenario.network, self.scenario.workload.messages
+        idle = JOIN_EVENTS + self.scenario.end_s * PING_EVENTS_S * settings.degree
+        return round(settings.nodes * (idle + messages * settings.degree))
+
+    # Looking into it
+
+    def machine(self, node: SimNode) -> StreamNode:
+        """The stream machine of a running node."""
+        return cast(StreamNode, node.machines[STREAMS_SLOT])
+
+    def policy(self) -> TopologyPolicy:
+        """The tracker's view of the overlay; UsageError before the first join."""
+        tracker = cast(Tracker, self.tracker.machines[STREAMS_SLOT])
+        if self.stream not in tracker.streams:
+            raise UsageError(f"the tracker has no members in {self.stream}: join_all comes first")
+        return tracker.streams[self.stream].policy
+
+    def running(self) -> list[SimNode]:
+        """The nodes that run now."""
+        return [node for node in self.nodes if node.host is not None]
+
+    def active(self, node: SimNode) -> tuple[NodeId, ...]:
+        """The neighbours that a running node sends data to."""
+        state = self.machine(node).streams.get(self.stream)
+        return () if state is None else state.channel.active
+
+    def is_connected(self) -> bool:
+        """Whether data can get from one running node to all others."""
+        links = {node.id: self.active(node) for node in self.running()}
+        if not links:
+            return True
+        first = next(iter(links))
+        reached = {first}
+        waiting = deque([first])
+        while waiting:
+            for peer in links[waiting.popleft()]:
+                if peer in links and peer not in reached:
+                    reached.add(peer)
+                    waiting.append(peer)
+        return len(reached) == len(links)
+
+    # Machines and applications
+
+    def _add_node(self, key: PrivateKey) -> SimNode:
+        return self.simulation.add_node(key.address, partial(self._make_node, key))
+
+    def _make_node(self, key: PrivateKey, node: SimNode) -> list[Machine]:
+        self.started_ns[node.id] = self.simulation.scheduler.now_ns
+        # The application joins as soon as its node is there, in every incarnation.
+        self.simulation.scheduler.after(0, self._join, (node, node.incarnation))
+        rng = self.simulation.random("node", node.index, node.incarnation)
+        chain = str(node.incarnation)
+        return [StreamNode(Contact(node.id), self._tracker_contact, key.sign, chain, rng)]
+
+    def _make_tracker(self, node: SimNode) -> list[Machine]:
+        degree = self.scenario.network.degree
+
+        def make_policy(stream: StreamId) -> TopologyPolicy:
+            return RandomPolicy(degree, self.simulation.random("policy", stream, node.incarnation))
+
+        return [Tracker(make_policy, TrackerConfig(degree=degree))]
+
+    def _join(self, begun: tuple[SimNode, int]) -> None:
+        node, incarnation = begun
+        if node.host is not None and node.incarnation == incarnation:
+            node.command(STREAMS_SLOT, JoinStream(self.stream))
+
+    def _schedule_message(self, number: int, rng: Random) -> None:
+        # One at a time: millions of them ahead would only make the heap slow.
+        workload = self.scenario.workload
+        if number < workload.messages:
+            when_s = self.scenario.publishing_s[0] + number * workload.interval_ms / 1000
+            self.simulation.at_s(when_s, partial(self._publish_message, number, rng))
+
+    def _publish_message(self, number: int, rng: Random) -> None:
+        self._schedule_message(number + 1, rng)
+        in_turn = self.scenario.workload.publishers == "in-turn"
+        node = self.nodes[number % len(self.nodes)] if in_turn else rng.choice(self.nodes)
+        if node.host is None:
+            running = self.running()
+            if not running:
+                return
+            node = rng.choice(running)
+        self.publish(node, rng.randbytes(self.scenario.workload.size_bytes))

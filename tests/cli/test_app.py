@@ -1,0 +1,95 @@
+"""The command itself: what it prints where, and how it ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from shoal import __version__
+from shoal.base.errors import InvariantViolated
+from shoal.cli import main
+from shoal.lab import runner
+
+
+def ends(*arguments: str) -> int:
+    """The exit code of a command."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    code = caught.value.code
+    return code if isinstance(code, int) else int(code is not None)
+
+
+@pytest.mark.parametrize("command", [[], ["lab"], ["lab", "run"], ["lab", "list"]])
+def test_every_command_explains_itself(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ends(*command, "--help") == 0
+    assert "Example: shoal lab" in capsys.readouterr().out
+
+
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends("--version") == 0
+    assert capsys.readouterr().out == f"shoal {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["lab", "run"], ["lab", "fly"], ["lab", "run", "streams-smoke", "--seed", "-1"]],
+)
+def test_misuse_is_explained(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends(*arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "--help" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["streams-smok"], "did you mean streams-smoke?"),
+        (["missing.toml"], "no scenario file missing.toml"),
+        (["streams-smoke", "--set", "network.nodes=0"], "network.nodes = 0: expected `int` >= 1"),
+        (["streams-smoke", "--set", "network.nodes"], "write KEY=VALUE"),
+        (["streams-smoke", "--set", "network.delays=mars"], "no delay table 'mars'"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ends("lab", "run", *arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("shoal: ")
+    assert printed.err.count("\n") == 1
+    assert complaint in printed.err
+
+
+def test_a_failed_check_is_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Planted:
+        def step(self, *given: object) -> None:
+            raise InvariantViolated("planted")
+
+        def quiet(self, *given: object) -> None:
+            """Never reached."""
+
+    monkeypatch.setattr(runner, "safety_checkers", lambda: [Planted()])
+    assert ends("lab", "run", "streams-smoke", "--seed", "9", "--wire", "--json") == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "seed 9, t = 0.000000 s: InvariantViolated: planted" in printed.err
+    replay = "replay: shoal lab run streams-smoke --seed 9 --set network.wire=true"
+    assert printed.err.splitlines()[-1] == replay
+
+
+def test_starting_up_is_quick() -> None:
+    """What takes long to import is not imported for a command that does not need it."""
+    source = (
+        "import sys, shoal.cli; "
+        "print(*sorted({'numpy', 'rich.table', 'coincurve', 'shoal.sim'} & {*sys.modules}))"
+    )
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert run.stdout == "\n"

@@ -1,0 +1,51 @@
+"""Finding scenarios by name and by path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.base.errors import NotFound
+from shoal.lab import catalogue
+from shoal.lab.catalogue import find_scenario, list_scenarios, scenario_folder
+from shoal.lab.scenario import load_scenario
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("file", list_scenarios(), ids=lambda file: file.stem)
+def test_every_scenario_that_ships_is_sound(file: Path) -> None:
+    scenario = load_scenario(file)
+    assert scenario.name == file.stem, "it is found by the name of its file"
+    assert scenario.about
+    assert find_scenario(scenario.name) == file
+
+
+def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("")
+    assert find_scenario(str(file)) == file
+
+
+def test_an_unknown_name_lists_what_there_is() -> None:
+    with pytest.raises(NotFound, match=r"'streams-smok': did you mean streams-smoke\? .*-2048"):
+        find_scenario("streams-smok")
+    with pytest.raises(NotFound, match=r"'qqq': there are streams-2048, "):
+        find_scenario("qqq")
+
+
+@pytest.mark.parametrize("name", ["missing.toml", "somewhere/missing"])
+def test_a_missing_file_is_named(name: str) -> None:
+    with pytest.raises(NotFound, match=f"no scenario file {name}"):
+        find_scenario(name)
+
+
+def test_a_wheel_brings_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "_PACKAGE", tmp_path / "a" / "b" / "c")
+    assert scenario_folder() == tmp_path / "scenarios"
+    shipped = tmp_path / "a" / "b" / "c" / "scenarios_data"
+    shipped.mkdir(parents=True)
+    assert scenario_folder() == shipped
+    # The build puts them where the lab looks.
+    assert '"shoal/lab/scenarios_data"' in (ROOT / "scripts" / "wheel_data.py").read_text()
