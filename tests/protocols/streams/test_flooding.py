@@ -14,7 +14,7 @@ from shoal.kernel.effects import Effect, Notify, Send, Verify
 from shoal.kernel.records import Delivered, ReceivedAgain, ReceivedFirst, Rejected, Sent
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.commands import MessageArrived
-from shoal.protocols.streams.config import HOPS_MAX, NodeConfig
+from shoal.protocols.streams.config import CONTENT_BYTES_MAX, HOPS_MAX, NodeConfig
 from shoal.protocols.streams.flooding import Channel, Flooding
 from shoal.protocols.streams.messages import Close, Flood, Position, VerifiedMessage
 from shoal.protocols.streams.wire import StreamsCodec, encode_body, split_signed
@@ -317,7 +317,7 @@ def test_messages_are_fresh(offset_ns: int, refusal: str | None) -> None:
 
 
 def test_a_link_may_have_so_many_messages_unverified() -> None:
-    floor = Floor(NodeConfig(pending_bytes_max=2 * KIB))
+    floor = Floor(NodeConfig(pending_bytes_max=16 * KIB))
     floods = [flood_of(body_of(message_id(n))) for n in range(4)]
     assert of_kind(floor.receive(ALICE, floods[0]), Verify)
     assert of_kind(floor.receive(ALICE, floods[1]), Verify)
@@ -333,10 +333,18 @@ def test_a_link_may_have_so_many_messages_unverified() -> None:
 
 
 def test_what_a_link_has_us_hold_is_bounded_in_bytes_too() -> None:
-    floor = Floor(NodeConfig(pending_bytes_max=10 * KIB))
+    floor = Floor(NodeConfig(pending_bytes_max=16 * KIB))
     big, small = (body_of(message_id(n), content=b"x" * n) for n in (9 * KIB, 1))
     assert of_kind(floor.receive(ALICE, flood_of(big)), Verify)
     assert floor.receive(ALICE, flood_of(small)) == [Rejected(ALICE, "too-many-unverified")]
+
+
+def test_several_of_the_largest_messages_may_follow_one_another() -> None:
+    # They come as fast as the link brings them; a check takes milliseconds.
+    floor = Floor()
+    for number in range(4):
+        flood = flood_of(body_of(message_id(number), bytes(CONTENT_BYTES_MAX)))
+        assert reasons(floor.receive(ALICE, flood)) == []
 
 
 def test_a_publisher_with_too_many_chains_is_refused_unchecked() -> None:
@@ -382,7 +390,7 @@ def test_a_message_of_a_stream_left_while_its_check_ran_is_dropped() -> None:
 # All of it at once
 
 SMALL = NodeConfig(
-    pending_bytes_max=3 * KIB,
+    pending_bytes_max=24 * KIB,
     chains_per_publisher_max=1,
     publishers_per_stream_max=2,
     ranges_per_chain_max=3,

@@ -40,6 +40,7 @@ from shoal.protocols.streams.messages import (
     Status,
 )
 from shoal.protocols.streams.node import StreamNode
+from shoal.protocols.streams.rtt import ANSWER_NS
 from tests.support.streams import (
     ALICE,
     BOB,
@@ -123,7 +124,7 @@ def test_a_join_while_the_tracker_is_away_waits_too() -> None:
     bench = ready_node()
     bench.link_down(TRACKER)
     assert bench.command(JoinStream(STREAM)) == []
-    bench.fire(TRACKER_PURPOSE)
+    bench.fire("dial")
     assert sent(bench.link_up(TRACKER)) == [(join_message(), (TRACKER,))]
 
 
@@ -417,7 +418,7 @@ def test_a_tracker_that_cannot_be_reached_at_first_is_dialled_again() -> None:
     bench = new_node()
     bench.feed(Started())
     bench.link_down(TRACKER)
-    wait_ns = bench.timers[TRACKER_PURPOSE] - bench.now_ns
+    wait_ns = bench.timers["dial"] - bench.now_ns
     least_ns = CONFIG.tracker_backoff_min_ns
     assert least_ns <= wait_ns < 2 * least_ns
 
@@ -506,8 +507,9 @@ def test_every_neighbour_is_pinged_once_however_many_streams_are_shared() -> Non
 
 def test_a_neighbour_whose_round_trip_is_known_is_not_asked_at_once() -> None:
     bench = linked_node(ALICE)
-    bench.receive(ALICE, Pong(1))
-    assert bench.machine.rtts.rtt_us(ALICE) is not None
+    bench.now_ns += ANSWER_NS  # whatever was asked before does not count any more
+    [(ping, _)] = sent(bench.fire("ping"), Ping)
+    assert of_kind(bench.receive(ALICE, Pong(ping.nonce)), RttMeasured)
     bench.command(JoinStream(OTHER_STREAM))
     bench.receive(TRACKER, instruction(1, ALICE, stream=OTHER_STREAM))
     bench.link_up(ALICE)
@@ -599,6 +601,15 @@ def test_a_dropped_neighbour_does_not_come_back_by_itself() -> None:
     bench.link_up(ALICE)
     bench.receive(ALICE, Open(STREAM, False))
     assert set(active(bench)) == {ALICE, BOB}
+
+
+def test_a_dropped_neighbour_is_missing_until_the_tracker_replaced_it() -> None:
+    bench = linked_node(ALICE, BOB)
+    offend(bench, ALICE, CONFIG.offences_max)
+    bench.fire(("report", STREAM))  # which the tracker never gets, or has no more patience for
+    assert sent(bench.fire(("retry", STREAM)), Status) == [
+        (Status(STREAM, 1, 1, (BOB,)), (TRACKER,))
+    ]
 
 
 def test_offences_are_not_forgotten_by_hanging_up() -> None:

@@ -71,7 +71,7 @@ class Desk(Bench[Tracker]):
         self.feed(Started())
 
     def make_policy(self, stream: StreamId) -> LoggedPolicy:
-        self.policies[stream] = self.kind(self.machine.config.degree, Random(5))
+        self.policies[stream] = self.kind(self.machine.config.degree, Random(len(self.policies)))
         return self.policies[stream]
 
     def join(
@@ -616,6 +616,17 @@ def test_one_member_cannot_keep_the_whole_overlay_moving() -> None:
         told += len(instructions(desk.status(peer, *desk.neighbours(peer))))
         desk.now_ns += 10 * MS_NS
     assert told < 400
+
+
+def test_two_nodes_that_lost_each_other_are_relinked_in_all_streams_they_share() -> None:
+    desk = Desk()
+    streams = [StreamId(f"s{number}") for number in range(100)]
+    for stream in streams:
+        for peer in (ALICE, BOB, CAROL, DAVE, EVE, MALLORY, node(50)):
+            desk.join(peer, stream)
+        if BOB in desk.neighbours(ALICE, stream):
+            desk.receive(ALICE, Report(stream, (), (BOB,), ()))
+    assert [s for s in streams if BOB in desk.neighbours(ALICE, s)] == []
 
 
 def test_settings_of_node_and_tracker_fit_together() -> None:

@@ -12,6 +12,7 @@ CONTENT_BYTES_MAX = 512 * KIB  # one message must not stall a link for long
 FRAME_BYTES_MAX = CONTENT_BYTES_MAX + 4 * KIB  # content, id, signature, hop header
 HOPS_MAX = 255  # far above any diameter here: 20,000 nodes at degree 4 are 13 hops wide
 SIGNATURE_BYTES = 65
+PENDING_BYTES_MIN = 8 * KIB  # what a small message counts as while its signature is checked
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
@@ -51,9 +52,9 @@ class NodeConfig(msgspec.Struct, frozen=True):
     early_opens_max: int = 64
     """Peers that may say Open before our instruction names them; each is a few words."""
 
-    pending_bytes_max: int = 1 * MIB
-    """What one link may have us hold until its signatures are checked, each message counted as a
-    KiB or more: 40 ms of one core."""
+    pending_bytes_max: int = 8 * MIB
+    """What one link may have us hold until its signatures are checked: a thousand small messages,
+    40 ms of one core, or sixteen of the largest."""
 
     ranges_per_chain_max: int = 10_000
     """Ranges of the duplicate detector; the paper's bound."""
@@ -103,7 +104,7 @@ class TrackerConfig(msgspec.Struct, frozen=True):
 
     failures_burst: int = 16
     failures_refill_ns: int = 1 * S_NS
-    """Failed links that one node may report: each moves several others."""
+    """Failed links that one node may report in a stream: each moves several others."""
 
     epoch_ahead_ns: int = 24 * 3600 * S_NS
     """No tracker's clock is further ahead than this: a later epoch is a lie, and would use up the

@@ -13,12 +13,12 @@ import msgspec
 
 from shoal.base.errors import MalformedMessage
 from shoal.base.ids import INT63_MAX, MessageId, NodeId, StreamId
-from shoal.base.units import KIB, MS_NS, US_NS
+from shoal.base.units import MS_NS, US_NS
 from shoal.kernel.effects import Effect, Notify, Send, Verify
 from shoal.kernel.records import Delivered, ReceivedAgain, ReceivedFirst, Rejected, Sent
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.commands import MessageArrived
-from shoal.protocols.streams.config import HOPS_MAX, NodeConfig
+from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
 from shoal.protocols.streams.messages import Body, Close, Flood, VerifiedMessage
 from shoal.protocols.streams.wire import decode_body, split_signed
 
@@ -149,4 +149,4 @@ class Flooding:
 
 def _cost_bytes(flood: Flood) -> int:
     """What holding a message costs: a small one is a signature check all the same."""
-    return max(len(flood.signed), KIB)
+    return max(len(flood.signed), PENDING_BYTES_MIN)

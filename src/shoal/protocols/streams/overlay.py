@@ -104,6 +104,8 @@ class Overlay:
                 effects.extend(self._dial(neighbour.contact, now_ns))
         if effects:
             effects += self._begin(now_ns)
+        elif self._settled and any(n.dropped and n.wanted for n in self.neighbours.values()):
+            effects.append(self._status())  # we want another, and nobody has heard us
         return [*effects, SetTimer(("retry", self.stream), self._config.retry_ns)]
 
     def open_timed_out(self, now_ns: int) -> list[Effect]:

@@ -244,7 +244,7 @@ class Tracker:
     ) -> list[Effect]:
         effects: list[Effect] = []
         for other in missing:
-            if not self._failures.allow(peer, self._now_ns):
+            if not self._failures.allow((peer, stream), self._now_ns):
                 return [*effects, Rejected(peer, "too-many-failures")]  # it will say so again
             changes = state.policy.link_failed(peer, other)
             effects.extend(self._apply(stream, state, changes))
