@@ -1,0 +1,209 @@
+"""A stage for every kind of transport: who is on it, and what must be gone afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import os
+import ssl
+import stat
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from shoal.base.ids import NodeId
+from shoal.identity import PrivateKey, SeededEntropy
+from shoal.transport.endpoint import Endpoint
+from shoal.transport.memory import MemoryNetwork, MemoryTransport
+from shoal.transport.port import Credentials, Link, TransportLimits
+from shoal.transport.websocket import WebSocketTransport
+from tests.transport.recorder import Recorder, until
+from tests.transport.wires import MemoryWire, WebSocketWire, Wire
+
+KINDS = ("memory", "ws", "wss", "ws-uvloop", "wss-uvloop")
+
+
+def credentials(name: str, **changes: Any) -> Credentials:
+    """An identity of a test, the same in every run; its nonces differ within one."""
+    entropy = SeededEntropy(name)
+    return msgspec.structs.replace(
+        Credentials(PrivateKey.generate(entropy), entropy, roles=("node",)), **changes
+    )
+
+
+class Actor(msgspec.Struct, eq=False):
+    """A node on the stage."""
+
+    credentials: Credentials
+    transport: Endpoint
+    told: Recorder
+    address: str = ""
+
+    @property
+    def id(self) -> NodeId:
+        return self.credentials.key.address
+
+    async def dial(self, other: Actor) -> tuple[Link, Link]:
+        """Both ends of a new link."""
+        known = len(other.told.links)
+        link = await self.transport.dial(other.address, other.id)
+        await until(lambda: len(other.told.links) > known)
+        return link, other.told.links[-1]
+
+
+class Stage:
+    """Makes actors of one kind of transport."""
+
+    def __init__(self, kind: str, exits: AsyncExitStack) -> None:
+        self.scheme = kind.partition("-")[0]
+        self.network = MemoryNetwork()
+        self._exits = exits
+
+    @property
+    def is_memory(self) -> bool:
+        return self.scheme == "memory"
+
+    @property
+    def any_address(self) -> str:
+        """Whichever is free."""
+        return "memory:0" if self.is_memory else f"{self.scheme}://127.0.0.1:0"
+
+    @property
+    def authenticates_messages(self) -> bool:
+        """Whether the link does; else TLS does."""
+        return self.scheme != "wss"
+
+    async def actor(
+        self,
+        name: str,
+        *,
+        listens: bool = True,
+        limits: TransportLimits | None = None,
+        told: Recorder | None = None,
+        **who: Any,
+    ) -> Actor:
+        """A node, which listens unless told otherwise."""
+        told, identity = told or Recorder(), credentials(name, **who)
+        transport: Endpoint
+        if self.is_memory:
+            transport = MemoryTransport(identity, told, limits, network=self.network)
+        else:
+            tls = serving_context() if self.scheme == "wss" else None
+            transport = WebSocketTransport(identity, told, limits, tls=tls)
+        await self._exits.enter_async_context(transport)
+        actor = Actor(identity, transport, told)
+        if listens:
+            actor.address = (await transport.listen(self.any_address)).address
+        return actor
+
+    async def stranger(self, address: str) -> Wire:
+        """A bare connection to somebody."""
+        wire: Wire = (
+            MemoryWire(self.network, address)
+            if self.is_memory
+            else await WebSocketWire.open(address)
+        )
+        self._exits.callback(wire.hang_up)
+        return wire
+
+
+Scenario = Callable[[Stage], Awaitable[None]]
+
+
+def perform(kind: str, scenario: Scenario) -> None:
+    """Run a scenario, and look for what it leaves behind."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        complaints: list[dict[str, Any]] = []
+        loop.set_exception_handler(
+            lambda _, context: None if known(context) else complaints.append(context)
+        )
+        open_sockets = sockets()
+        async with AsyncExitStack() as exits:
+            await scenario(Stage(kind, exits))
+        await until(lambda: len(asyncio.all_tasks()) == 1, 5)
+        await until(lambda: sockets() <= open_sockets, 5)
+        gc.collect()
+        assert not complaints, complaints
+
+    runner = uvloop.run if kind.endswith("uvloop") else asyncio.run
+    runner(main())
+
+
+def known(complaint: dict[str, Any]) -> bool:
+    """aiofastnet reports a connection that ends within the TLS handshake as an error of ours."""
+    return (
+        complaint["message"] == "SSL handshake failed"
+        and complaint["exception"] is ConnectionResetError
+    )
+
+
+def on_every_transport(scenario: Scenario) -> Callable[[str], None]:
+    """Turn a scenario into a test for each kind of transport."""
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test(kind: str) -> None:
+        perform(kind, scenario)
+
+    test.__name__ = test.__qualname__ = scenario.__name__
+    return test
+
+
+def sockets() -> int:
+    """Open sockets of this process. (Other files are not counted: libuv keeps a few in reserve.)"""
+    found = 0
+    for descriptor in os.listdir("/dev/fd"):
+        with suppress(OSError):
+            found += stat.S_ISSOCK(os.fstat(int(descriptor)).st_mode)
+    return found
+
+
+@functools.cache
+def serving_context(name: str = "shoal") -> ssl.SSLContext:
+    """A TLS context with a certificate that it has signed itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "certificate.pem")
+        file.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+            + certificate.public_bytes(serialization.Encoding.PEM)
+        )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(file)
+    return context
+
+
+async def gathered(*coroutines: Coroutine[Any, Any, Any]) -> list[Any]:
+    """The results of several at once; the first error ends all."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one) for one in coroutines]
+    return [task.result() for task in tasks]
