@@ -1,0 +1,140 @@
+"""The `shoal demo` command and its live table."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from shoal.cli.demo.coordinator import DemoSettings, Snapshot, Summary
+
+
+def demo(
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="Publish for so long, then sum up. Default: until Ctrl-C."),
+    ] = None,
+    nodes: Annotated[int, typer.Option(min=2, max=256, help="Nodes on this machine.")] = 16,
+    processes: Annotated[int, typer.Option(min=1, max=64, help="Processes to spread over.")] = 4,
+    rate: Annotated[float, typer.Option(min=0.1, help="Messages a second.")] = 653.0,
+    size: Annotated[int, typer.Option(min=110, help="Bytes of content of each.")] = 308,
+    drop: Annotated[
+        int, typer.Option(min=0, help="Lose so many messages at one subscriber, on purpose.")
+    ] = 0,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")] = False,
+) -> None:
+    """A tracker and 16 nodes on loopback carry a city's vehicle stream; nothing may get lost.
+
+    The publisher and every subscriber keep journals, and a process of its own compares them. The
+    exit code is 1 if a message was lost, came twice, or was never published.
+
+    Example: shoal demo --seconds 20
+    """
+    from shoal.base.errors import UsageError
+    from shoal.cli.demo.coordinator import DemoSettings
+
+    if processes > nodes:
+        raise UsageError(f"{processes} processes for {nodes} nodes: give each one node at least")
+    settings = DemoSettings(
+        nodes=nodes, processes=processes, rate=rate, size_bytes=size, seconds=seconds, drop=drop
+    )
+    summary = _run(settings)
+    if json:
+        import msgspec
+
+        print(msgspec.json.encode(summary).decode())
+    else:
+        _show_summary(summary)
+    if not summary.good:
+        raise typer.Exit(1)
+
+
+def _run(settings: DemoSettings) -> Summary:
+    from rich.console import Console
+    from rich.live import Live
+
+    from shoal.cli.demo.coordinator import run_demo
+
+    console = Console(stderr=True)
+
+    async def main() -> Summary:
+        loop = asyncio.get_running_loop()
+        with contextlib.ExitStack() as stack:
+            if console.is_terminal:
+                live = stack.enter_context(Live(console=console, refresh_per_second=4))
+
+                def show(snapshot: Snapshot) -> None:
+                    live.update(_live_table(snapshot, settings))
+            else:
+                print(
+                    f"{settings.nodes} nodes in {settings.processes} processes, "
+                    f"{settings.rate:g} messages/s of {settings.size_bytes} bytes",
+                    file=sys.stderr,
+                )
+                shown_s = 0.0
+
+                def show(snapshot: Snapshot) -> None:
+                    nonlocal shown_s
+                    if snapshot.seconds - shown_s >= 5:
+                        shown_s = snapshot.seconds
+                        print(
+                            f"{snapshot.seconds:5.0f} s  published {snapshot.published:,}  "
+                            f"delivered {snapshot.delivered:,}",
+                            file=sys.stderr,
+                        )
+
+            task = asyncio.ensure_future(run_demo(settings, show))
+            loop.add_signal_handler(signal.SIGINT, task.cancel)
+            return await task
+
+    return asyncio.run(main())
+
+
+def _live_table(snapshot: Snapshot, settings: DemoSettings) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"{settings.nodes} nodes, {snapshot.seconds:.0f} s", show_header=False)
+    for name, value in _rows(snapshot):
+        table.add_row(name, value)
+    return table
+
+
+def _rows(snapshot: Snapshot) -> list[tuple[str, str]]:
+    delay, received = snapshot.delay_ms, snapshot.received
+    degrees = ", ".join(
+        f"{snapshot.degrees.count(d)} of degree {d}" for d in sorted(set(snapshot.degrees))
+    )
+    return [
+        ("published", f"{snapshot.published:,}"),
+        ("delivered", f"{snapshot.delivered:,} to {snapshot.nodes - 1} subscribers"),
+        ("duplicates", f"{snapshot.duplicates / received if received else 0:.2f} per delivery"),
+        ("delay", f"p50 {_ms(delay.p50)}, p99 {_ms(delay.p99)}"),
+        ("overlay", degrees),
+    ]
+
+
+def _show_summary(summary: Summary) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Nothing lost" if summary.good else "SOMETHING IS WRONG", show_header=False)
+    table.add_row("published", f"{summary.published:,} ({summary.rate:.0f}/s)")
+    table.add_row("delivered", f"{summary.delivered:,} of {summary.expected:,}")
+    table.add_row("lost", f"{summary.lost:,}")
+    if summary.double or summary.invented:
+        table.add_row("double, invented", f"{summary.double:,}, {summary.invented:,}")
+    table.add_row("duplicates", f"{summary.duplicates_per_message:.2f} per delivery, dropped")
+    table.add_row("delay", f"p50 {_ms(summary.delay_ms.p50)}, p99 {_ms(summary.delay_ms.p99)}")
+    table.add_row("CPU", f"{summary.cpu_seconds:.1f} s")
+    Console().print(table)
+
+
+def _ms(value: float | None) -> str:
+    return "none yet" if value is None else f"{value:.1f} ms"

@@ -1,0 +1,54 @@
+"""What the demo's processes tell each other, one JSON object a line over pipes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.node.network_file import TrackerEntry
+
+
+class Work(msgspec.Struct, frozen=True):
+    """To a worker, once: be these nodes."""
+
+    tracker: TrackerEntry
+    stream: str
+    folder: str
+    names: tuple[str, ...]
+    drop: int = 0
+    """How many messages the first subscriber here loses on purpose."""
+
+
+class Start(msgspec.Struct, frozen=True, tag=True):
+    """To the publisher: begin."""
+
+    rate: float
+    size_bytes: int
+    seconds: float | None
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """To anyone: end what you do, and answer Stopped."""
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """From a worker: all its nodes have their place in the overlay."""
+
+    nodes: int
+
+
+class Figures(msgspec.Struct, frozen=True, tag=True):
+    """From a worker, every now and then, and at the end: sums since its start."""
+
+    published: int
+    received: int
+    delivered: int
+    duplicates: int
+    degrees: tuple[int, ...]
+    ages_tenth_ms: dict[int, int]
+    """Deliveries by age, in tenths of a millisecond."""
+    publishing: bool
+    cpu_seconds: float
+
+
+ToWorker = Start | Stop
+FromWorker = Ready | Figures

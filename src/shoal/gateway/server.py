@@ -1,0 +1,125 @@
+"""The gateway's HTTP server. Reads only, for now; bound to loopback unless told otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from shoal.base.errors import UsageError
+from shoal.base.ids import StreamId, show_node_id
+from shoal.gateway.metrics import Metrics
+from shoal.protocols.streams.estimate import estimate_delays
+from shoal.protocols.streams.topology import Pair, pair_of
+from shoal.protocols.streams.tracker import TrackedStream, Tracker
+from shoal.runtime import RuntimeHost
+
+SHUTDOWN_S = 1.0  # what a request under way gets when the node stops
+
+
+class Gateway:
+    """Serves one node.
+
+    GET /health                        200 as long as the node runs
+    GET /metrics                       Prometheus text
+    GET /streams                       streams that this tracker tracks
+    GET /streams/{id}/topology         members and links
+    GET /streams/{id}/estimate         delays to expect
+    Stream ids contain slashes: write them as they are.
+    """
+
+    def __init__(self, host: RuntimeHost, tracker: Tracker | None = None) -> None:
+        self.address = ""
+        self.metrics = Metrics()
+        self._host = host
+        self._tracker = tracker
+        self._runner: web.AppRunner | None = None
+        host.observers.append(self.metrics.observe)
+
+    async def open(self, listen: str) -> str:
+        """Serve on host:port; port 0 takes any free one. The address that it got."""
+        host, _, port = listen.rpartition(":")
+        if not host or not port.isdigit():
+            raise UsageError(f"gateway listen = {listen!r}: write host:port, as in 127.0.0.1:7780")
+        app = web.Application(client_max_size=64 * 1024)
+        app.router.add_get("/health", self._health)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/streams", self._streams)
+        app.router.add_get("/streams/{id:.+}/topology", self._topology)
+        app.router.add_get("/streams/{id:.+}/estimate", self._estimate)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, int(port))
+        await site.start()
+        bound: Any = self._runner.addresses[0]
+        self.address = f"http://{bound[0]}:{bound[1]}"
+        return self.address
+
+    async def close(self) -> None:
+        """Stop serving."""
+        self._host.observers.remove(self.metrics.observe)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return _json(
+            {
+                "node": show_node_id(self._host.node),
+                "links": len(self._host.connections),
+                "tracker": self._tracker is not None,
+            }
+        )
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        headers = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self.metrics.text(), headers=headers)
+
+    async def _streams(self, request: web.Request) -> web.Response:
+        streams = {} if self._tracker is None else self._tracker.streams
+        return _json([{"id": id, "members": len(s.members)} for id, s in streams.items()])
+
+    async def _topology(self, request: web.Request) -> web.Response:
+        state = self._tracked(request)
+        links = [
+            {
+                "a": show_node_id(pair.a),
+                "b": show_node_id(pair.b),
+                "rtt_us": state.rtts_us.get(pair),
+            }
+            for pair in _links(state)
+        ]
+        members = [show_node_id(node) for node in state.members]
+        return _json({"degree": state.policy.degree, "members": members, "links": links})
+
+    async def _estimate(self, request: web.Request) -> web.Response:
+        state = self._tracked(request)
+        # All pairs of 2,000 nodes take a second: not on the event loop.
+        estimate = await asyncio.to_thread(
+            estimate_delays, list(state.members), _links(state), dict(state.rtts_us)
+        )
+        return _json(estimate)
+
+    def _tracked(self, request: web.Request) -> TrackedStream:
+        id = StreamId(request.match_info["id"])
+        if self._tracker is None:
+            raise _not_found(f"this node is no tracker: ask the tracker of {id}")
+        state = self._tracker.streams.get(id)
+        if state is None:
+            raise _not_found(f"nobody is in {id} here; GET /streams lists what is tracked")
+        return state
+
+
+def _links(state: TrackedStream) -> list[Pair]:
+    pairs = {pair_of(a, b): None for a in state.members for b in state.policy.neighbours(a)}
+    return list(pairs)
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+
+
+def _not_found(text: str) -> web.HTTPNotFound:
+    body = msgspec.json.encode({"error": text}).decode()
+    return web.HTTPNotFound(text=body, content_type="application/json")

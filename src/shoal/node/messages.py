@@ -1,0 +1,102 @@
+"""What an application publishes and gets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from shoal.base.errors import UsageError
+from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
+from shoal.protocols.streams.commands import BINARY, JSON, TEXT, MessageArrived
+
+Content = Any  # what JSON can say, or str, or bytes
+
+_json_encoder = msgspec.json.Encoder()
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Messages are missing here."""
+
+    count: int | None
+    """How many, if that is known."""
+    reason: str
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message of a stream, its signature checked."""
+
+    id: MessageId
+    content: Content
+    hops: int
+    received_ns: int
+    gap_before: Gap | None = None
+
+    @property
+    def stream(self) -> StreamId:
+        return self.id.stream
+
+    @property
+    def publisher(self) -> str:
+        """The publisher's address, as people write it."""
+        return show_node_id(NodeId(self.id.publisher))
+
+    @property
+    def timestamp(self) -> datetime:
+        """When it was published, by the publisher's clock."""
+        return datetime.fromtimestamp(self.id.timestamp_ms / 1000, UTC)
+
+    def as_json(self) -> bytes:
+        """One line for programs; bytes come as base64."""
+        return _json_encoder.encode(
+            {
+                "stream": self.id.stream,
+                "partition": self.id.partition,
+                "publisher": self.publisher,
+                "timestamp_ms": self.id.timestamp_ms,
+                "sequence": self.id.sequence,
+                "chain": self.id.chain,
+                "content": self.content,
+                "gap_before": self.gap_before,
+            }
+        )
+
+
+def encode_content(content: Content) -> tuple[int, bytes]:
+    """How content travels: bytes as they are, text as UTF-8, anything else as JSON."""
+    if isinstance(content, bytes | bytearray | memoryview):
+        return BINARY, bytes(content)
+    if isinstance(content, str):
+        return TEXT, content.encode()
+    try:
+        return JSON, _json_encoder.encode(content)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"content of type {type(content).__name__} is not JSON ({error}): "
+            "publish what JSON can say, a str, or bytes"
+        ) from error
+
+
+def decode_content(content_type: int, content: bytes) -> Content:
+    """What the publisher meant. Content that is not what its type says comes as bytes."""
+    try:
+        if content_type == JSON:
+            return msgspec.json.decode(content)
+        if content_type == TEXT:
+            return content.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return content
+    return content
+
+
+def message_of(arrived: MessageArrived, gap: Gap | None) -> Message:
+    """A message for the application."""
+    verified = arrived.message
+    return Message(
+        verified.id,
+        decode_content(verified.content_type, verified.content),
+        arrived.hops,
+        arrived.received_ns,
+        gap,
+    )

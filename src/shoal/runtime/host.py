@@ -1,0 +1,359 @@
+"""The muscles of one node in the real world.
+
+One connection per peer. When two nodes dial each other at once, both send over the connection that
+the smaller id dialled, and read the other one, the spare, for a while: nothing is lost, though
+what was sent over the one may overtake what was sent over the other. If the connection is lost
+while there is a spare, that takes its place. A peer that dials again the same way, or much later,
+has lost its end of the old connection: the new one takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from shoal.base.errors import OversizedMessage, RemoteError, UsageError
+from shoal.base.ids import NodeId, short_node_id
+from shoal.base.units import S_NS, seconds
+from shoal.kernel.codec import Codec
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Load, Notify, Send, Store, Verify
+from shoal.kernel.host import Host, HostLimits
+from shoal.kernel.inputs import CommandIssued, Verified
+from shoal.kernel.machine import Machine
+from shoal.kernel.records import Record
+from shoal.runtime.clock import Clock
+from shoal.runtime.dialler import Dialler
+from shoal.runtime.verifier import Verifier
+from shoal.transport.port import Frame, Link, Listener, Transport
+
+SIMULTANEOUS_NS = 5 * S_NS  # two dials this close together were meant at the same time
+SPARE_NS = 5 * S_NS  # the second of two connections is read this long
+MALFORMED_MAX = 16  # messages that make no sense, before we stop listening to a peer
+
+Observer = Callable[[int, Record], None]
+
+log = logging.getLogger("shoal.runtime")
+
+
+class _Spare(NamedTuple):
+    link: Link
+    end: asyncio.TimerHandle
+
+
+class RuntimeHost(Host):
+    """A Host whose effects happen over asyncio. Built and used inside one event loop."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        machines: Sequence[Machine],
+        codecs: Sequence[Codec],
+        *,
+        rng: Random,
+        limits: HostLimits | None = None,
+    ) -> None:
+        super().__init__(node, machines, limits)
+        self.connections: dict[NodeId, Link] = {}
+        self.observers: list[Observer] = []
+        self.listeners: list[Callable[[Any], None]] = []
+        self._loop = asyncio.get_running_loop()
+        self._clock = Clock()
+        self._rng = rng
+        self._codec_of = {kind: codec for codec in codecs for kind in codec.messages}
+        self._codecs = {codec.number: codec for codec in codecs}
+        self._timers: dict[tuple[int, Hashable], asyncio.TimerHandle] = {}
+        self._since_s: dict[NodeId, float] = {}
+        self._spares: dict[NodeId, _Spare] = {}
+        self._malformed: dict[NodeId, int] = {}
+        self._verifier = Verifier()
+        self._transports: list[Transport] = []
+        self._doors: list[Listener] = []
+        self._dialler = Dialler((), rng)
+        self._running = False
+        self._congested: dict[NodeId, None] = {}
+        self._room = asyncio.Event()
+        self._room.set()
+
+    # Life
+
+    async def open(self, transports: Sequence[Transport], listen: Sequence[str]) -> tuple[str, ...]:
+        """Open the doors and start the machines; the addresses at which peers reach us."""
+        self._transports = list(transports)
+        self._dialler = Dialler(transports, self._rng)
+        by_scheme = {scheme: t for t in transports for scheme in t.schemes}
+        for address in listen:
+            transport = by_scheme.get(address.partition(":")[0])
+            if transport is None:
+                raise UsageError(f"cannot listen on {address!r}: use {', '.join(by_scheme)}")
+            self._doors.append(await transport.listen(address))
+        addresses = tuple(door.address for door in self._doors)
+        self._running = True
+        self.start(addresses)
+        return addresses
+
+    async def stop(self) -> None:
+        """Close everything, flushed; no task, thread, timer or socket is left."""
+        self._running = False
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for spare in self._spares.values():
+            spare.end.cancel()
+        self._spares.clear()
+        await self._dialler.close()
+        for transport in self._transports:
+            await transport.close()
+        await self._verifier.close()
+        self.connections.clear()
+
+    async def issue(self, machine: Machine, command: Any, token: Hashable = None) -> None:
+        """The local application wants something: what the machine says of it at once has been
+        said on return, and what it raises is raised here. Faults of others stay with them."""
+        if self._busy:
+            await asyncio.sleep(0)  # called from within a machine's step, which comes first
+        self._busy = True
+        try:
+            self._step(self.machines.index(machine), CommandIssued(command, token))
+        finally:
+            self._busy = False
+            self._guard(self._feed_all, [])
+
+    # Time
+
+    def now_ns(self) -> int:
+        return self._clock.now_ns()
+
+    def set_timer(self, slot: int, key: Hashable, delay_ns: int) -> None:
+        self.cancel_timer(slot, key)
+        if self._running:
+            handle = self._loop.call_later(seconds(delay_ns), self._fire, slot, key)
+            self._timers[slot, key] = handle
+
+    def cancel_timer(self, slot: int, key: Hashable) -> None:
+        handle = self._timers.pop((slot, key), None)
+        if handle is not None:
+            handle.cancel()
+
+    def _fire(self, slot: int, key: Hashable) -> None:
+        del self._timers[slot, key]
+        self._guard(self.timer_fired, slot, key)
+
+    # Links: what the Host asks for
+
+    def dial(self, contact: Contact) -> None:
+        peer = contact.node
+        self._dialler.dial(
+            contact,
+            opened=self._connected,
+            failed=lambda reason: self._guard(self.dial_failed, peer, reason),
+        )
+
+    def dial_problem(self, peer: NodeId) -> str | None:
+        """Why the last dial to a peer failed, for messages to people."""
+        return self._dialler.problem(peer)
+
+    def hang_up(self, peer: NodeId) -> None:
+        self._drop_spare(peer)
+        link = self._forget(peer)
+        if link is not None:
+            link.close("closed")
+
+    def send(self, slot: int, effect: Send) -> None:
+        message = effect.message
+        codec = self._codec_of[type(message)]
+        payload = codec.encode(message)
+        number = codec.number
+        connections = self.connections
+        for peer in effect.peers:
+            link = connections.get(peer)
+            if link is not None:
+                link.send(number, payload)
+            else:
+                self.no_link(peer, message)
+
+    def pause_reading(self, peer: NodeId, *, paused: bool) -> None:
+        link = self.connections.get(peer)
+        if link is not None:
+            link.pause_reading() if paused else link.resume_reading()
+
+    # Links: what a transport tells
+
+    def link_ready(self, link: Link) -> None:
+        self._connected(link)
+
+    def frames_received(self, link: Link, frames: Sequence[Frame]) -> None:
+        peer = link.peer.node
+        for number, payload in frames:
+            if self.connections.get(peer) is not link and not self._is_spare(link):
+                return  # we have closed it, over one of the frames before
+            codec = self._codecs.get(number)
+            if codec is None:
+                self._reject(peer, "no-such-protocol")
+                continue
+            try:
+                message = codec.decode(payload)
+            except OversizedMessage:
+                self._reject(peer, "oversized")
+            except RemoteError:
+                self._reject(peer, "malformed")
+            else:
+                self._guard(self.received, peer, message)
+
+    def frame_rejected(self, link: Link, reason: str) -> None:
+        self.rejected(link.peer.node, reason)
+
+    def link_lost(self, link: Link, reason: str) -> None:
+        peer = link.peer.node
+        if self._is_spare(link):
+            self._spares.pop(peer).end.cancel()
+        elif self.connections.get(peer) is link:
+            spare = self._spares.pop(peer, None)
+            self._forget(peer)
+            self._guard(self.link_closed, peer, reason)
+            if spare is not None:
+                spare.end.cancel()
+                self._adopt(spare.link)
+
+    def send_queue_changed(self, link: Link, *, high: bool) -> None:
+        peer = link.peer.node
+        if self.connections.get(peer) is not link:
+            return
+        self._note_queue(peer, high=high)
+        self._guard(lambda: self.queue_changed(peer, high=high))
+
+    async def wait_for_room(self, patience_ns: int) -> None:
+        """Wait until no send queue is high, or patience ends: then the laggards are ignored until
+        they have caught up, or are given up at the queue's bound."""
+        if self._room.is_set():
+            return
+        try:
+            await asyncio.wait_for(self._room.wait(), seconds(patience_ns))
+        except TimeoutError:
+            self._congested.clear()
+            self._room.set()
+
+    def handshake_failed(self, address: str, reason: str) -> None:
+        log.info("handshake with %s failed: %s", address, reason)
+        self.rejected(self.node, "handshake-" + reason)
+
+    # Slow work
+
+    def verify(self, slot: int, effect: Verify) -> None:
+        token = effect.token
+        self._verifier.check(
+            (effect.signer, effect.body, effect.signature),
+            lambda valid: self._guard(self.feed, slot, Verified(token, valid)),
+        )
+
+    def store(self, slot: int, effect: Store) -> None:
+        raise UsageError("this node has no disk: no machine of it may store anything")
+
+    def load(self, slot: int, effect: Load) -> None:
+        raise UsageError("this node has no disk: no machine of it may load anything")
+
+    # Observers
+
+    def notify(self, slot: int, effect: Notify) -> None:
+        for listener in self.listeners:
+            try:
+                listener(effect.event)
+            except Exception:
+                log.exception("a listener of %s failed", short_node_id(self.node))
+
+    def record(self, slot: int, record: Record) -> None:
+        now_ns = self._clock.now_ns()
+        for observer in self.observers:
+            try:
+                observer(now_ns, record)
+            except Exception:
+                log.exception("an observer of %s failed", short_node_id(self.node))
+
+    # Steps
+
+    def _connected(self, link: Link) -> None:
+        peer = link.peer.node
+        if not self._running or peer == self.node:
+            link.close("closed")  # whoever comes before the machines have started dials again
+            return
+        old = self.connections.get(peer)
+        if old is None:
+            self._adopt(link)
+        elif old.dialled != link.dialled and self._is_young(peer):
+            self._keep_one(old, link)
+        else:
+            self.hang_up(peer)
+            self._guard(self.link_closed, peer, "replaced")
+            self._adopt(link)
+
+    def _adopt(self, link: Link) -> None:
+        peer = link.peer.node
+        self.connections[peer] = link
+        self._since_s[peer] = self._loop.time()
+        self._dialler.connected(peer)
+        self._guard(self.link_opened, peer)
+
+    def _is_young(self, peer: NodeId) -> bool:
+        return self._loop.time() - self._since_s[peer] < seconds(SIMULTANEOUS_NS)
+
+    def _keep_one(self, old: Link, new: Link) -> None:
+        """Of two connections to a peer, the one that the smaller id dialled is kept: the other
+        end decides alike. Machines need not know."""
+        peer = new.peer.node
+        self._drop_spare(peer)
+        wins = new.dialled == (self.node < peer)
+        spare = old if wins else new
+        if wins:
+            self.connections[peer] = new
+            if peer in self._congested:
+                self._note_queue(peer, high=False)
+                self._guard(lambda: self.queue_changed(peer, high=False))
+        end = self._loop.call_later(seconds(SPARE_NS), self._drop_spare, peer)
+        self._spares[peer] = _Spare(spare, end)
+
+    def _drop_spare(self, peer: NodeId) -> None:
+        spare = self._spares.pop(peer, None)
+        if spare is not None:
+            spare.end.cancel()
+            spare.link.close("duplicate")
+
+    def _is_spare(self, link: Link) -> bool:
+        spare = self._spares.get(link.peer.node)
+        return spare is not None and spare.link is link
+
+    def _forget(self, peer: NodeId) -> Link | None:
+        self._note_queue(peer, high=False)
+        self._since_s.pop(peer, None)
+        self._malformed.pop(peer, None)
+        return self.connections.pop(peer, None)
+
+    def _note_queue(self, peer: NodeId, *, high: bool) -> None:
+        if high:
+            self._congested[peer] = None
+        else:
+            self._congested.pop(peer, None)
+        if self._congested:
+            self._room.clear()
+        else:
+            self._room.set()
+
+    def _reject(self, peer: NodeId, reason: str) -> None:
+        self.rejected(peer, reason)
+        self._malformed[peer] = self._malformed.get(peer, 0) + 1
+        if self._malformed[peer] >= MALFORMED_MAX:
+            self._guard(self.drop_link, peer, "malformed")
+
+    def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
+        """A bug in one machine must not take the event loop, or other links, with it: the input
+        that it failed on is gone, those behind it are handled. After the end none is."""
+        while self._running:
+            try:
+                step(*arguments)
+                return
+            except Exception:
+                log.exception("a machine of %s failed", short_node_id(self.node))
+                self.rejected(self.node, "machine-failed")
+                step, arguments = self._feed_all, ([],)
