@@ -80,10 +80,21 @@ def test_a_chain_makes_room_only_when_all_of_it_is_stale() -> None:
     table.mark(message_id(chain="a"), None)
     table.mark(message_id(chain="b", timestamp_ms=NOW_MS + 1), None)
     fresh_ms = SMALL.freshness_ns // MS_NS
-    assert not table.has_room(message_id(chain="c"), later_ns(fresh_ms))
     assert table.has_room(message_id(chain="c"), later_ns(fresh_ms + 1))
     assert not table.seen(message_id(chain="a"))
     assert table.seen(message_id(chain="b", timestamp_ms=NOW_MS + 1))
+
+
+def test_a_chain_is_kept_as_long_as_its_newest_message_is_fresh() -> None:
+    table = ChainTable(SMALL)
+    for chain in ("a", "b"):
+        table.mark(message_id(chain=chain), None)
+    fresh_ms = SMALL.freshness_ns // MS_NS
+    assert not table.has_room(message_id(chain="c"), later_ns(fresh_ms))
+    assert table.seen(message_id(chain="a"))
+    # What is full is not searched again before:
+    assert not table.has_room(message_id(chain="c"), later_ns(fresh_ms) + SEARCH_NS - 1)
+    assert table.has_room(message_id(chain="c"), later_ns(fresh_ms) + SEARCH_NS)
 
 
 def test_a_publisher_makes_room_only_when_all_its_chains_are_stale() -> None:
@@ -112,18 +123,23 @@ def test_a_publisher_may_use_every_partition_and_start_again_within_the_freshnes
             table.mark(id, None)
 
 
-def test_a_full_table_is_not_searched_through_for_every_forged_name(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("what", ["publisher", "chain"])
+def test_what_is_full_is_not_searched_through_for_every_forged_name(
+    what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Room is asked for before the signature is checked: refusing must cost less than checking.
-    config = NodeConfig(publishers_per_stream_max=100)
-    table = ChainTable(config)
+    def named(number: int) -> MessageId:
+        if what == "publisher":
+            return message_id(publisher=node(1000 + number))
+        return message_id(chain=f"c{number}")
+
+    table = ChainTable(NodeConfig(publishers_per_stream_max=100, chains_per_publisher_max=100))
     for number in range(100):
-        table.mark(message_id(publisher=node(1000 + number)), None)
+        table.mark(named(number), None)
     looks: list[int] = []
     monkeypatch.setattr(DuplicateDetector, "newest", property(lambda _: _count(looks)))
     for number in range(1000):
-        assert not table.has_room(message_id(publisher=node(2000 + number)), NOW_NS + number)
+        assert not table.has_room(named(100 + number), NOW_NS + number)
     assert len(looks) <= 100
 
 

@@ -26,7 +26,7 @@ from shoal.protocols.streams.commands import (
     PublishAccepted,
     StreamReady,
 )
-from shoal.protocols.streams.config import CONTENT_BYTES_MAX, NodeConfig
+from shoal.protocols.streams.config import CONTENT_BYTES_MAX, DEGREE_MAX, NodeConfig
 from shoal.protocols.streams.messages import (
     Close,
     Flood,
@@ -218,6 +218,11 @@ def test_a_leave_of_a_stream_never_joined_is_refused() -> None:
 def test_a_name_that_no_message_can_carry_is_refused(stream: str) -> None:
     with pytest.raises(UsageError):
         ready_node().machine.handle(CommandIssued(JoinStream(StreamId(stream))), NOW_NS)
+
+
+@pytest.mark.parametrize("stream", ["s", "s" * STREAM_ID_CHARS_MAX], ids=["short", "long"])
+def test_a_name_within_the_limits_is_joined(stream: str) -> None:
+    assert sent(ready_node().command(JoinStream(StreamId(stream))), Join)
 
 
 def test_a_command_of_another_machine_is_refused() -> None:
@@ -442,6 +447,40 @@ def test_a_leave_while_the_tracker_is_away_is_said_when_it_is_back() -> None:
     assert (Leave(STREAM), (TRACKER,)) in sent(bench.link_up(TRACKER))
 
 
+def test_a_leave_that_the_tracker_heard_is_not_said_again() -> None:
+    bench = linked_node(ALICE)
+    bench.command(LeaveStream(STREAM))
+    bench.receive(TRACKER, Left(STREAM))
+    bench.link_down(TRACKER)
+    bench.fire("dial")
+    assert sent(bench.link_up(TRACKER)) == []
+
+
+def test_only_so_many_leaves_wait_for_the_tracker() -> None:
+    bench = ready_node(NodeConfig(leaving_max=3))
+    bench.link_down(TRACKER)
+    for number in range(5):
+        bench.command(JoinStream(StreamId(f"s{number}")))
+        bench.command(LeaveStream(StreamId(f"s{number}")))
+    bench.fire("dial")
+    left = [message.stream for message, _ in sent(bench.link_up(TRACKER), Leave)]
+    assert left == ["s2", "s3", "s4"]
+
+
+@pytest.mark.xfail(reason="a Join names all active neighbours, of which there may be too many")
+def test_a_join_fits_the_wire_while_old_links_wait_for_the_new() -> None:
+    olds = [NodeId((1000 + n).to_bytes(20, "big")) for n in range(DEGREE_MAX)]
+    news = [NodeId((2000 + n).to_bytes(20, "big")) for n in range(DEGREE_MAX)]
+    bench = linked_node(*olds)
+    bench.receive(TRACKER, instruction(2, *news))
+    for peer in news[:-1]:
+        bench.link_up(peer)
+        bench.receive(peer, Open(STREAM, True))
+    bench.link_down(TRACKER)
+    bench.fire("dial")
+    assert sent(bench.link_up(TRACKER), Join)
+
+
 def test_data_flows_on_while_the_tracker_is_away() -> None:
     bench = linked_node(ALICE, BOB)
     bench.link_down(TRACKER)
@@ -568,6 +607,18 @@ def test_a_neighbour_is_dropped_and_accused_at_its_last_offence_in_all_shared_st
     for stream in (STREAM, OTHER_STREAM):
         [(report, _)] = sent(bench.fire(("report", stream)), Report)
         assert (report.lost, report.accused) == ((), (ALICE,))
+
+
+def test_an_offender_that_the_tracker_brings_back_begins_anew() -> None:
+    bench = linked_node(ALICE, BOB)
+    offend(bench, ALICE, CONFIG.offences_max)
+    bench.receive(TRACKER, instruction(2, ALICE, BOB))
+    bench.link_up(ALICE)
+    bench.receive(ALICE, Open(STREAM, False))
+    offend(bench, ALICE, CONFIG.offences_max - 1, first=50)
+    assert set(active(bench)) == {ALICE, BOB}
+    offend(bench, ALICE, 1, first=80)
+    assert active(bench) == (BOB,)
 
 
 def test_offences_of_one_are_not_held_against_another() -> None:

@@ -241,6 +241,15 @@ def test_each_instruction_is_said_again_at_its_own_time() -> None:
     assert set(instructions(desk.advance(S_NS))) == {CAROL}
 
 
+def test_an_instruction_that_was_replaced_does_not_delay_another() -> None:
+    desk = Desk()
+    desk.join(ALICE)
+    desk.join(BOB)
+    desk.now_ns += S_NS
+    desk.join(ALICE)
+    assert set(instructions(desk.advance(CONFIG.resend_ns - S_NS))) == {BOB}
+
+
 @pytest.mark.parametrize("off", [(0, -1), (0, 1), (-1, 0), (1, 0)], ids=str)
 def test_a_status_of_another_instruction_is_late(off: tuple[int, int]) -> None:
     desk, nodes = crowd(10)

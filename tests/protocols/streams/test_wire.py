@@ -18,9 +18,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
-from shoal.base.ids import INT63_MAX, MessageId, StreamId
+from shoal.base.ids import INT63_MAX, STREAM_ID_CHARS_MAX, MessageId, StreamId
 from shoal.base.units import MS_NS, S_NS
-from shoal.kernel.contact import Contact
+from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
 from shoal.kernel.inputs import Started
 from shoal.kernel.records import Delivered, Rejected
 from shoal.protocols.streams.commands import JoinStream
@@ -146,6 +146,29 @@ def test_a_body_is_the_bytes_that_were_always_signed(name: str) -> None:
 def golden() -> dict[str, str]:
     text: dict[str, str] = json.loads(GOLDEN.read_text())
     return text
+
+
+WIDE = "\U0001f41f"  # a character of four bytes, as long as they come
+WIDEST = StreamId(WIDE * STREAM_ID_CHARS_MAX)
+CROWD = tuple(node(number) for number in range(DEGREE_MAX))
+FAR = tuple(Contact(n, (WIDE * ADDRESS_CHARS_MAX,) * ADDRESSES_MAX) for n in CROWD)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Join(WIDEST, FAR[0], INT63_MAX, INT63_MAX, CROWD),
+        Status(WIDEST, INT63_MAX, INT63_MAX, CROWD),
+        Report(WIDEST, tuple(Rtt(n, INT63_MAX) for n in CROWD), CROWD, CROWD),
+        pytest.param(
+            Instruction(WIDEST, INT63_MAX, INT63_MAX, FAR),
+            marks=pytest.mark.xfail(reason="26 bytes too long with 64 such neighbours"),
+        ),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_the_largest_of_its_kind_fits_a_frame(message: Any) -> None:
+    assert CODEC.decode(CODEC.encode(message)) == message
 
 
 # What is no message
