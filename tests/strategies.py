@@ -17,11 +17,15 @@ from shoal.base.ids import (
     StreamId,
 )
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
-from shoal.protocols.streams.config import HOPS_MAX, SIGNATURE_BYTES
+from shoal.protocols.streams.config import HOPS_MAX, RTT_US_MAX, SIGNATURE_BYTES
 from shoal.protocols.streams.messages import (
     Body,
     Close,
+    Fill,
+    FillDone,
     Flood,
+    Head,
+    Heads,
     Instruction,
     Join,
     Leave,
@@ -39,6 +43,8 @@ from shoal.protocols.streams.wire import encode_body
 node_ids = st.binary(min_size=NODE_ID_BYTES, max_size=NODE_ID_BYTES).map(NodeId)
 stream_ids = st.text(min_size=1, max_size=STREAM_ID_CHARS_MAX).map(StreamId)
 counts = st.integers(0, INT63_MAX)
+partitions = st.integers(0, PARTITIONS_MAX - 1)
+chain_names = st.text(min_size=1, max_size=CHAIN_CHARS_MAX)
 
 # Lists of neighbours are cut at DEGREE_MAX = 64; a few are enough to find what goes wrong.
 neighbours = st.lists(node_ids, max_size=6).map(tuple)
@@ -48,11 +54,11 @@ contacts = st.builds(Contact, node_ids, addresses)
 message_ids = st.builds(
     MessageId,
     stream=stream_ids,
-    partition=st.integers(0, PARTITIONS_MAX - 1),
+    partition=partitions,
     timestamp_ms=counts,
     sequence=counts,
     publisher=node_ids,
-    chain=st.text(min_size=1, max_size=CHAIN_CHARS_MAX),
+    chain=chain_names,
 )
 positions = st.builds(Position, counts, counts)
 bodies = st.builds(
@@ -71,6 +77,8 @@ def signed_bytes() -> st.SearchStrategy[bytes]:
     return st.builds(bytes.__add__, signatures, body)
 
 
+heads = st.builds(Head, node_ids, partitions, chain_names, positions)
+
 BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     Flood: st.builds(Flood, st.integers(0, HOPS_MAX), counts, counts, signed_bytes()),
     Open: st.builds(Open, stream_ids, st.booleans()),
@@ -83,7 +91,7 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     Report: st.builds(
         Report,
         stream_ids,
-        st.lists(st.builds(Rtt, node_ids, counts), max_size=4).map(tuple),
+        st.lists(st.builds(Rtt, node_ids, st.integers(0, RTT_US_MAX)), max_size=4).map(tuple),
         neighbours,
         neighbours,
     ),
@@ -91,5 +99,8 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
         Instruction, stream_ids, counts, counts, st.lists(contacts, max_size=4).map(tuple)
     ),
     Left: st.builds(Left, stream_ids),
+    Heads: st.builds(Heads, stream_ids, st.lists(heads, max_size=4).map(tuple)),
+    Fill: st.builds(Fill, stream_ids, node_ids, partitions, chain_names, positions, positions),
+    FillDone: st.builds(FillDone, stream_ids, node_ids, partitions, chain_names, counts),
 }
 stream_messages: st.SearchStrategy[Any] = st.one_of(*BY_TYPE.values())

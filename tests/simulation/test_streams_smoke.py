@@ -58,6 +58,7 @@ def test_every_kind_of_fault_heals(seed: int) -> None:
     result = run_scenario(scenario, seed, check=True)
     figures = result.figures
     assert (result.checks.safety, result.checks.liveness) == ("passed", "passed")
-    assert figures.lost > 0, "faults that nobody notices show nothing"
+    # Joining alone cuts two links per node. Messages need not be lost: gaps are filled.
+    assert figures.control.links_cut > 4 * 64, "faults that nobody notices show nothing"
     assert figures.lost_after_healing == 0
     assert figures.degree.nodes == {4: 64}

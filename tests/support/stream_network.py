@@ -44,7 +44,7 @@ def trace_hash(
     def make_node(key: PrivateKey, node: SimNode) -> list[Machine]:
         rng = simulation.random("node", node.index, node.incarnation)
         tracker = Contact(tracker_key.address)
-        return [StreamNode(Contact(node.id), tracker, key.sign, str(node.incarnation), rng)]
+        return [StreamNode(node.id, tracker, key.sign, str(node.incarnation), rng)]
 
     def make_tracker(node: SimNode) -> list[Machine]:
         return [Tracker(lambda stream: RandomPolicy(DEGREE, simulation.random("policy", stream)))]

@@ -46,6 +46,7 @@ NOW_NS = 1_767_225_600 * S_NS
 NOW_MS = NOW_NS // MS_NS
 STREAM = StreamId("city/vehicles")
 OTHER_STREAM = StreamId("city/air")
+HOME_STREAM = StreamId("home")
 
 CODEC = StreamsCodec()
 
@@ -235,14 +236,16 @@ class Bench(Generic[M]):
 def new_node(config: NodeConfig | None = None, *, id: NodeId = ME) -> Bench[StreamNode]:
     """A node that has not been started."""
     rng = Random(int.from_bytes(id, "big"))
-    return Bench(StreamNode(Contact(id), contact(TRACKER), sign_as(id), "c1", rng, config))
+    return Bench(StreamNode(id, contact(TRACKER), sign_as(id), "c1", rng, config))
 
 
 def ready_node(config: NodeConfig | None = None, *, id: NodeId = ME) -> Bench[StreamNode]:
-    """A node with a link to its tracker."""
+    """A node with a link to its tracker, which it has for being in a stream of no interest."""
     bench = new_node(config, id=id)
     bench.feed(Started(contact(id).addresses))
+    bench.command(JoinStream(HOME_STREAM))
     bench.link_up(TRACKER)
+    bench.receive(TRACKER, instruction(1, stream=HOME_STREAM))
     return bench
 
 

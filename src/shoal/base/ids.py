@@ -57,6 +57,9 @@ WireNodeId = Annotated[NodeId, Meta(min_length=NODE_ID_BYTES, max_length=NODE_ID
 WireStreamId = Annotated[StreamId, Meta(min_length=1, max_length=STREAM_ID_CHARS_MAX)]
 Count = Annotated[int, Meta(ge=0, le=INT63_MAX)]
 
+Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+ChainName = Annotated[str, Meta(min_length=1, max_length=CHAIN_CHARS_MAX)]
+
 
 class MessageId(
     msgspec.Struct,
@@ -69,8 +72,8 @@ class MessageId(
     """Names one stream message. (timestamp_ms, sequence) orders the messages of a chain."""
 
     stream: WireStreamId
-    partition: Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+    partition: Partition
     timestamp_ms: Count
     sequence: Count
     publisher: WireNodeId
-    chain: Annotated[str, Meta(min_length=1, max_length=CHAIN_CHARS_MAX)]
+    chain: ChainName

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.base.ids import WireNodeId
 
-ADDRESSES_MAX = 8  # a node listens on a few addresses; more is an attempt to make us dial for it
+ADDRESSES_MAX = 4  # a node listens on a few addresses; more is an attempt to make us dial for it
 ADDRESS_CHARS_MAX = 256
 
 Address = Annotated[str, msgspec.Meta(max_length=ADDRESS_CHARS_MAX)]

@@ -58,6 +58,22 @@ class Delivered(Record, frozen=True, gc=False):
     age_us: int
 
 
+class GapFound(Record, frozen=True, gc=False):
+    """A message of a chain is missing, and neighbours are asked for it."""
+
+    stream: StreamId
+    publisher: NodeId
+    chain: str
+
+
+class GapAbandoned(Record, frozen=True, gc=False):
+    """Nobody had what is missing: the subscribers are told."""
+
+    stream: StreamId
+    publisher: NodeId
+    chain: str
+
+
 class Rejected(Record, frozen=True, gc=False):
     """Something a peer sent was dropped; the reason is one of a fixed list per protocol."""
 

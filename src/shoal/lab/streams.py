@@ -154,7 +154,7 @@ class StreamsNetwork:
         self.simulation.scheduler.after(0, self._join, (node, node.incarnation))
         rng = self.simulation.random("node", node.index, node.incarnation)
         chain = str(node.incarnation)
-        return [StreamNode(Contact(node.id), self._tracker_contact, key.sign, chain, rng)]
+        return [StreamNode(node.id, self._tracker_contact, key.sign, chain, rng)]
 
     def _make_tracker(self, node: SimNode) -> list[Machine]:
         degree = self.scenario.network.degree

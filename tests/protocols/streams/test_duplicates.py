@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocols.streams.duplicates import DuplicateDetector, Number
+from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector, Number
 
 # A small grid of positions, on which the model can name every one: sequence numbers 0..3 within
 # each of 12 timestamps.
@@ -30,8 +30,8 @@ class MarkedPositions:
         if number in self.marked:
             return False
         self.marked.add(number)
-        if previous is not None:
-            self.marked.update(n for n in GRID if previous < n <= number)
+        start = BEGINNING if previous is None else previous
+        self.marked.update(n for n in GRID if start < n <= number)
         return True
 
 
@@ -46,7 +46,7 @@ class BoundedRanges(MarkedPositions):
     def mark(self, previous: Number | None, number: Number) -> bool:
         if not super().mark(previous, number):
             return False
-        start = (number[0], number[1] - 1) if previous is None else previous
+        start = BEGINNING if previous is None else previous
         new = (min(start, (number[0], number[1] - 1)), number)
         while touching := [r for r in self.ranges if r[0] <= new[1] and new[0] <= r[1]]:
             self.ranges.remove(touching[0])
@@ -97,8 +97,7 @@ def test_a_whole_chain_is_one_range_in_whatever_order_it_came(
     detector = DuplicateDetector(MANY)
     for previous, number in arrivals:
         assert detector.mark(previous, number)
-    first, last = min(n for _, n in arrivals), max(n for _, n in arrivals)
-    assert detector.ranges == [((first[0], first[1] - 1), last)]
+    assert detector.ranges == [(BEGINNING, max(n for _, n in arrivals))]
 
 
 @given(chains())
@@ -179,7 +178,7 @@ def test_a_late_message_below_a_full_table_is_new_once_and_raises_the_floor() ->
 def test_a_range_that_reaches_below_the_floor_is_kept_whole() -> None:
     detector = DuplicateDetector(3)
     for timestamp in (10, 20, 30, 40):
-        detector.mark(None, (timestamp, 0))
+        detector.mark((timestamp, -1), (timestamp, 0))
     assert detector.mark((5, 0), (20, 1))  # contradicts the chain: all up to 10 is seen already
     assert detector.ranges == [((5, 0), (20, 1)), ((30, -1), (30, 0)), ((40, -1), (40, 0))]
     assert detector.seen((4, 0))

@@ -46,7 +46,8 @@ class Floor:
 
     def __init__(self, config: NodeConfig | None = None, *, subscribed: bool = False) -> None:
         self.config = config or NodeConfig()
-        self.channel = Channel(self.config, {ALICE: None, BOB: None, DAVE: None})
+        self.channel = Channel(STREAM, self.config, NOW_MS)
+        self.channel.neighbours = frozenset((ALICE, BOB, DAVE))
         self.channel.active = (ALICE, BOB, DAVE)
         self.channel.subscribed = subscribed
         self.channels = {STREAM: self.channel}

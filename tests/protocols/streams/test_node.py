@@ -47,6 +47,7 @@ from tests.support.streams import (
     CAROL,
     DAVE,
     EVE,
+    HOME_STREAM,
     MALLORY,
     ME,
     NOW_MS,
@@ -92,12 +93,24 @@ def active(bench: Bench[StreamNode], stream: StreamId = STREAM) -> tuple[NodeId,
 # Joining and leaving
 
 
-def test_a_node_dials_its_tracker_first() -> None:
+def test_a_node_dials_its_tracker_when_it_has_something_to_say() -> None:
+    # A link that only one side has a use for would be closed by the other, again and again.
     bench = new_node()
-    dial, ping = bench.feed(Started(contact(ME).addresses))
-    assert dial == OpenLink(contact(TRACKER), TRACKER_PURPOSE)
+    (ping,) = bench.feed(Started(contact(ME).addresses))
     assert isinstance(ping, SetTimer)
     assert 0 <= ping.delay_ns < CONFIG.ping_ns  # thousands of nodes do not ping at once
+    assert bench.command(JoinStream(STREAM)) == [OpenLink(contact(TRACKER), TRACKER_PURPOSE)]
+    assert bench.command(JoinStream(OTHER_STREAM)) == []
+
+
+def test_a_node_in_no_stream_parts_with_its_tracker() -> None:
+    bench = linked_node(ALICE)
+    bench.command(LeaveStream(STREAM))
+    bench.command(LeaveStream(HOME_STREAM))
+    assert of_kind(bench.receive(TRACKER, Left(STREAM)), CloseLink) == []
+    closed = bench.receive(TRACKER, Left(HOME_STREAM))
+    assert CloseLink(TRACKER, TRACKER_PURPOSE) in closed
+    assert bench.command(JoinStream(STREAM)) == [OpenLink(contact(TRACKER), TRACKER_PURPOSE)]
 
 
 def test_a_join_is_said_and_said_again_until_an_instruction_comes() -> None:
@@ -116,7 +129,7 @@ def test_a_join_is_said_and_said_again_until_an_instruction_comes() -> None:
 def test_a_join_waits_for_the_tracker() -> None:
     bench = new_node()
     bench.feed(Started(contact(ME).addresses))
-    assert bench.command(JoinStream(STREAM)) == []
+    assert sent(bench.command(JoinStream(STREAM))) == []
     assert sent(bench.link_up(TRACKER)) == [(join_message(), (TRACKER,))]
 
 
@@ -125,7 +138,7 @@ def test_a_join_while_the_tracker_is_away_waits_too() -> None:
     bench.link_down(TRACKER)
     assert bench.command(JoinStream(STREAM)) == []
     bench.fire("dial")
-    assert sent(bench.link_up(TRACKER)) == [(join_message(), (TRACKER,))]
+    assert (join_message(), (TRACKER,)) in sent(bench.link_up(TRACKER))
 
 
 def test_a_node_is_ready_once_its_first_instruction_is_handled() -> None:
@@ -164,7 +177,7 @@ def test_a_leave_parts_with_neighbours_and_is_said_until_it_is_heard() -> None:
     assert of_kind(effects, CloseLink) == [CloseLink(ALICE, STREAM), CloseLink(BOB, STREAM)]
     assert sent(bench.fire(("leave", STREAM))) == [(Leave(STREAM), (TRACKER,))]
     assert bench.receive(TRACKER, Left(STREAM)) == [CancelTimer(("leave", STREAM))]
-    assert set(bench.timers) == {"ping"}
+    assert [key for key in bench.timers if STREAM in key] == []
 
 
 def test_a_leave_before_the_first_instruction_ends_the_join() -> None:
@@ -378,9 +391,11 @@ def test_an_instruction_for_a_stream_we_left_is_answered_by_leave() -> None:
 def test_a_tracker_that_forgot_us_is_told_again() -> None:
     bench = linked_node(ALICE)
     assert sent(bench.receive(TRACKER, Left(STREAM))) == [
-        (join_message(epoch=1, counter=1, active=(ALICE,)), (TRACKER,))
+        (join_message(epoch=0, counter=0, active=(ALICE,)), (TRACKER,))
     ]
     assert active(bench) == (ALICE,)  # data flows on
+    bench.receive(TRACKER, instruction(1, ALICE, BOB))  # it counts from the beginning
+    assert BOB in bench.machine.streams[STREAM].overlay.neighbours
 
 
 def test_one_link_serves_several_streams() -> None:
@@ -411,9 +426,8 @@ def test_a_lost_tracker_is_dialled_again_ever_later_and_joined_again() -> None:
         least_ns = min(CONFIG.tracker_backoff_min_ns * 2**at, CONFIG.tracker_backoff_max_ns)
         assert least_ns <= wait_ns < 2 * least_ns
     assert active(bench) == (ALICE,)
-    assert sent(bench.link_up(TRACKER)) == [
-        (join_message(epoch=1, counter=1, active=(ALICE,)), (TRACKER,))
-    ]
+    joins = sent(bench.link_up(TRACKER))
+    assert (join_message(epoch=1, counter=1, active=(ALICE,)), (TRACKER,)) in joins
     bench.link_down(TRACKER)
     wait_ns = bench.timers["dial"] - bench.now_ns
     assert wait_ns < 2 * CONFIG.tracker_backoff_min_ns  # it had come back
@@ -422,6 +436,7 @@ def test_a_lost_tracker_is_dialled_again_ever_later_and_joined_again() -> None:
 def test_a_tracker_that_cannot_be_reached_at_first_is_dialled_again() -> None:
     bench = new_node()
     bench.feed(Started())
+    bench.command(JoinStream(STREAM))
     bench.link_down(TRACKER)
     wait_ns = bench.timers["dial"] - bench.now_ns
     least_ns = CONFIG.tracker_backoff_min_ns
@@ -453,7 +468,7 @@ def test_a_leave_that_the_tracker_heard_is_not_said_again() -> None:
     bench.receive(TRACKER, Left(STREAM))
     bench.link_down(TRACKER)
     bench.fire("dial")
-    assert sent(bench.link_up(TRACKER)) == []
+    assert sent(bench.link_up(TRACKER), Leave) == []
 
 
 def test_only_so_many_leaves_wait_for_the_tracker() -> None:
@@ -467,7 +482,6 @@ def test_only_so_many_leaves_wait_for_the_tracker() -> None:
     assert left == ["s2", "s3", "s4"]
 
 
-@pytest.mark.xfail(reason="a Join names all active neighbours, of which there may be too many")
 def test_a_join_fits_the_wire_while_old_links_wait_for_the_new() -> None:
     olds = [NodeId((1000 + n).to_bytes(20, "big")) for n in range(DEGREE_MAX)]
     news = [NodeId((2000 + n).to_bytes(20, "big")) for n in range(DEGREE_MAX)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shoal.base.units import MS_NS, US_NS
 from shoal.kernel.effects import Send
 from shoal.kernel.records import Rejected, RttMeasured
+from shoal.protocols.streams.config import RTT_US_MAX
 from shoal.protocols.streams.messages import Ping
 from shoal.protocols.streams.rtt import ANSWER_NS, RttMeter
 from tests.support.streams import ALICE, BOB, NOW_NS, sent
@@ -90,7 +91,7 @@ def test_whoever_is_no_neighbour_any_more_is_forgotten() -> None:
     assert meter.rtt_us(BOB) is None
 
 
-@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=40))
+@given(st.lists(st.integers(0, RTT_US_MAX), min_size=1, max_size=40))
 def test_the_smoothed_value_stays_within_the_samples(samples_us: list[int]) -> None:
     meter = RttMeter(Random(1))
     for sample_us in samples_us:

@@ -1,4 +1,4 @@
-"""What a node has seen of a stream: one duplicate detector per chain, in bounded number.
+"""What a node has seen of a stream, and delivered: per chain, and chains in bounded number.
 
 A chain may be forgotten only when all it holds is stale, since stale messages are refused anyway;
 while the table is full of fresh chains, new ones are refused. So no flood of chains can make the
@@ -10,14 +10,31 @@ from __future__ import annotations
 from shoal.base.ids import MessageId, NodeId
 from shoal.base.units import MS_NS, S_NS
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.duplicates import DuplicateDetector
+from shoal.protocols.streams.duplicates import DuplicateDetector, Number
 from shoal.protocols.streams.messages import Position
+from shoal.protocols.streams.ordering import ChainOrder, Delivery
 
+Chain = tuple[NodeId, int, str]  # publisher, partition, chain
 ChainKey = tuple[int, str]  # (partition, chain)
 
 # Room is asked for before the signature is checked, so refusing what somebody made up must cost
 # next to nothing: what is full is searched for stale chains at most this often.
 SEARCH_NS = 1 * S_NS
+
+
+def chain_of(id: MessageId) -> Chain:
+    """The chain that a message belongs to."""
+    return (id.publisher, id.partition, id.chain)
+
+
+class ChainState:
+    """One chain: what was seen of it, and what was delivered."""
+
+    __slots__ = ("detector", "order")
+
+    def __init__(self, config: NodeConfig, baseline: Number) -> None:
+        self.detector = DuplicateDetector(config.ranges_per_chain_max)
+        self.order = ChainOrder(baseline, config.waiting_max)
 
 
 class _Publisher:
@@ -26,42 +43,74 @@ class _Publisher:
     __slots__ = ("chains", "searched_ns")
 
     def __init__(self) -> None:
-        self.chains: dict[ChainKey, DuplicateDetector] = {}
+        self.chains: dict[ChainKey, ChainState] = {}
         self.searched_ns = -SEARCH_NS
 
     def forget_stale(self, oldest_fresh_ms: int) -> None:
-        for key, detector in list(self.chains.items()):
-            if detector.newest[0] < oldest_fresh_ms:
+        for key, state in list(self.chains.items()):
+            if state.detector.newest[0] < oldest_fresh_ms:
                 del self.chains[key]
 
 
 class ChainTable:
-    """Detectors of one stream, by publisher and chain."""
+    """The chains of one stream, by publisher."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, since_ms: int = 0) -> None:
+        self.baseline: Number = (since_ms, -1)
+        """Where our own time in the stream begins: what lies before is history, and no gap."""
         self._config = config
         self._publishers: dict[NodeId, _Publisher] = {}
         self._searched_ns = -SEARCH_NS
+
+    # Seen
 
     def seen(self, id: MessageId) -> bool:
         """Whether this position of its chain was marked before."""
         publisher = self._publishers.get(id.publisher)
         if publisher is None:
             return False
-        detector = publisher.chains.get((id.partition, id.chain))
-        return detector is not None and detector.seen((id.timestamp_ms, id.sequence))
+        state = publisher.chains.get((id.partition, id.chain))
+        return state is not None and state.detector.seen((id.timestamp_ms, id.sequence))
 
     def mark(self, id: MessageId, previous: Position | None) -> bool:
         """Mark a verified message; False if it was seen before."""
-        publisher = self._publishers.get(id.publisher)
-        if publisher is None:
-            publisher = self._publishers[id.publisher] = _Publisher()
-        detector = publisher.chains.get((id.partition, id.chain))
-        if detector is None:
-            detector = DuplicateDetector(self._config.ranges_per_chain_max)
-            publisher.chains[id.partition, id.chain] = detector
         before = None if previous is None else (previous.timestamp_ms, previous.sequence)
-        return detector.mark(before, (id.timestamp_ms, id.sequence))
+        return self._state(id).detector.mark(before, (id.timestamp_ms, id.sequence))
+
+    # Delivered
+
+    def arrived(self, delivery: Delivery) -> list[Delivery]:
+        """A message that was marked: what the local subscribers get now, in order."""
+        return self._state(delivery.message.id).order.arrived(delivery)
+
+    def give_up(self, chain: Chain, upto: Number) -> list[Delivery]:
+        """What is missing of a chain up to a position will not come any more."""
+        state = self._find(chain)
+        if state is None:
+            return []
+        state.detector.abandon(upto)
+        return state.order.given_up(upto)
+
+    # Missing
+
+    def gaps(self, chain: Chain) -> list[tuple[Number, Number]]:
+        """What is missing of a chain between what was seen, as ranges (after, upto]."""
+        state = self._find(chain)
+        return [] if state is None else state.detector.gaps(self.baseline)
+
+    def newest(self, chain: Chain) -> Number:
+        """The highest position seen of a chain, or where our time begins."""
+        state = self._find(chain)
+        return self.baseline if state is None else max(self.baseline, state.detector.newest)
+
+    def lacks(self, chain: Chain, number: Number, now_ns: int) -> bool:
+        """Whether a position that somebody else has seen is one that we should have."""
+        if number < self.baseline or number[0] < self._oldest_fresh_ms(now_ns):
+            return False
+        state = self._find(chain)
+        return state is None or not state.detector.seen(number)
+
+    # Bounds
 
     def has_room(self, id: MessageId, now_ns: int) -> bool:
         """Whether the chain is known or may be added, forgetting stale chains if need be."""
@@ -93,3 +142,17 @@ class ChainTable:
 
     def _oldest_fresh_ms(self, now_ns: int) -> int:
         return (now_ns - self._config.freshness_ns) // MS_NS
+
+    def _find(self, chain: Chain) -> ChainState | None:
+        publisher = self._publishers.get(chain[0])
+        return None if publisher is None else publisher.chains.get((chain[1], chain[2]))
+
+    def _state(self, id: MessageId) -> ChainState:
+        publisher = self._publishers.get(id.publisher)
+        if publisher is None:
+            publisher = self._publishers[id.publisher] = _Publisher()
+        state = publisher.chains.get((id.partition, id.chain))
+        if state is None:
+            state = ChainState(self._config, self.baseline)
+            publisher.chains[id.partition, id.chain] = state
+        return state

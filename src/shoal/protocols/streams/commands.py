@@ -19,6 +19,8 @@ class JoinStream(msgspec.Struct, frozen=True, gc=False):
 
     stream: StreamId
     subscribe: bool = True
+    ordered: bool = True
+    """Each chain in order; else as the overlay brings it."""
 
 
 class LeaveStream(msgspec.Struct, frozen=True, gc=False):
@@ -55,3 +57,5 @@ class MessageArrived(msgspec.Struct, frozen=True, gc=False):
     message: VerifiedMessage
     hops: int
     received_ns: int
+    gap_before: bool = False
+    """Messages before this one of its chain could not be had."""

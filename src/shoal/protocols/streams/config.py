@@ -12,6 +12,8 @@ CONTENT_BYTES_MAX = 512 * KIB  # one message must not stall a link for long
 FRAME_BYTES_MAX = CONTENT_BYTES_MAX + 4 * KIB  # content, id, signature, hop header
 HOPS_MAX = 255  # far above any diameter here: 20,000 nodes at degree 4 are 13 hops wide
 SIGNATURE_BYTES = 65
+RTT_US_MAX = 60_000_000  # a link with a longer round trip is down
+HEADS_MAX = 256  # chains in one Heads message: 20 KiB
 PENDING_BYTES_MIN = 8 * KIB  # what a small message counts as while its signature is checked
 
 
@@ -54,7 +56,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     pending_bytes_max: int = 8 * MIB
     """What one link may have us hold until its signatures are checked: a thousand small messages,
-    40 ms of one core, or sixteen of the largest."""
+    40 ms of one core, or fifteen of the largest."""
 
     ranges_per_chain_max: int = 10_000
     """Ranges of the duplicate detector; the paper's bound."""
@@ -75,6 +77,39 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     offenders_max: int = 64
     """Neighbours whose offences are remembered, also when their links are gone."""
+
+    waiting_max: int = 1000
+    """Messages of one chain that wait for one before them; then the gap is given up."""
+
+    recent_ns: int = 60 * S_NS
+    recent_bytes_max: int = 4 * MIB
+    """What is kept for neighbours that missed something: longer than any repair takes, and twenty
+    seconds of the busiest stream that we know."""
+
+    heads_ns: int = 2 * S_NS
+    """How often neighbours tell each other how far they are, while messages flow."""
+
+    gap_wait_ns: int = 300 * MS_NS
+    """A missing message may still come over another path: overlay paths around the world differ
+    by this much."""
+
+    repair_tick_ns: int = 100 * MS_NS
+    fill_wait_ns: int = 1 * S_NS
+    """A neighbour that was asked answers within a round trip, if at all."""
+
+    fill_tries: int = 12
+    """Every neighbour three times, before a gap is given up."""
+
+    fill_bytes_max: int = 256 * KIB
+    """One answer; what is left is asked for again."""
+
+    fill_burst: int = 100
+    fill_refill_ns: int = 20 * MS_NS
+    fill_peers_max: int = 1000
+    """Requests that one neighbour may make at once, and then per second."""
+
+    broken_max: int = 1000
+    """Chains under repair at once."""
 
     held_messages_max: int = 1000
     """Own messages that wait for the first neighbour."""

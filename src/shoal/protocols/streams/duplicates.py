@@ -1,7 +1,8 @@
 """Duplicate detection: which positions of a chain have been seen.
 
 A chain's messages each name the one before, so a message at n after p says that nothing lies
-between them: (p, n] is seen. Without gaps, one range holds a chain's whole past. At most
+between them: (p, n] is seen, and the first message of a chain says that nothing came before.
+Without gaps, one range holds a chain's whole past. At most
 `ranges_max` ranges are kept; below the lowest one dropped everything counts as seen, for a
 forgotten range must not let an old message in again.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 
 Number = tuple[int, int]  # (timestamp_ms, sequence)
+BEGINNING: Number = (-1, 0)  # before every message
 
 
 class DuplicateDetector:
@@ -22,7 +24,7 @@ class DuplicateDetector:
         self._ranges_max = ranges_max
         self._starts: list[Number] = []
         self._ends: list[Number] = []
-        self._floor: Number = (-1, 0)
+        self._floor: Number = BEGINNING
 
     def seen(self, number: Number) -> bool:
         """Whether a position was marked, or lies below what is remembered."""
@@ -41,14 +43,33 @@ class DuplicateDetector:
         """Mark (previous, number]; False if number was seen before."""
         if self.seen(number):
             return False
-        starts, ends = self._starts, self._ends
-        if previous is None or previous >= number:
-            # The first message of a chain, or a publisher that contradicts itself:
-            # either way the message stands for itself alone.
+        ends = self._ends
+        if previous is None:
+            previous = BEGINNING
+        elif previous >= number:
+            # A publisher that contradicts itself: the message stands for itself alone.
             previous = (number[0], number[1] - 1)
         if ends and previous == ends[-1]:  # in order: the usual case
             ends[-1] = number
             return True
+        self._merge(previous, number)
+        return True
+
+    def abandon(self, upto: Number) -> None:
+        """Whatever is missing up to a position will not be asked for again: it counts as seen."""
+        self._merge(BEGINNING, upto)
+
+    def gaps(self, baseline: Number) -> list[tuple[Number, Number]]:
+        """Ranges (after, upto] above the baseline that are missing between those seen."""
+        starts, ends = self._starts, self._ends
+        missing = [(ends[i], starts[i + 1]) for i in range(len(ends) - 1)]
+        floor = max(baseline, self._floor)
+        if starts and starts[0] > floor:
+            missing.insert(0, (floor, starts[0]))
+        return [(max(after, floor), upto) for after, upto in missing if upto > floor]
+
+    def _merge(self, previous: Number, number: Number) -> None:
+        starts, ends = self._starts, self._ends
         # Ranges that touch (previous, number] melt into it. The one that follows number cannot
         # start before it, or number would have been seen.
         low = bisect_left(ends, previous)
@@ -63,7 +84,6 @@ class DuplicateDetector:
         if len(ends) > self._ranges_max:
             self._floor = ends.pop(0)
             starts.pop(0)
-        return True
 
     @property
     def ranges(self) -> list[tuple[Number, Number]]:

@@ -7,7 +7,7 @@ as duplicates; other bytes under the same id are checked for themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -16,24 +16,31 @@ from shoal.base.ids import INT63_MAX, MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS, US_NS
 from shoal.kernel.effects import Effect, Notify, Send, Verify
 from shoal.kernel.records import Delivered, ReceivedAgain, ReceivedFirst, Rejected, Sent
-from shoal.protocols.streams.chains import ChainTable
+from shoal.protocols.streams.chains import ChainTable, chain_of
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
 from shoal.protocols.streams.messages import Body, Close, Flood, VerifiedMessage
+from shoal.protocols.streams.ordering import Delivery
+from shoal.protocols.streams.recent import RecentMessages
+from shoal.protocols.streams.repair import Repair
 from shoal.protocols.streams.wire import decode_body, split_signed
 
 
 class Channel:
     """What flooding needs to know of one stream that this node takes part in."""
 
-    __slots__ = ("active", "neighbours", "seen", "subscribed")
+    __slots__ = ("active", "neighbours", "ordered", "recent", "repair", "seen", "subscribed")
 
-    def __init__(self, config: NodeConfig, neighbours: Iterable[NodeId]) -> None:
-        self.seen = ChainTable(config)
+    def __init__(self, stream: StreamId, config: NodeConfig, since_ms: int = 0) -> None:
+        self.seen = ChainTable(config, since_ms)
+        self.recent = RecentMessages(config)
+        self.repair = Repair(stream, self.seen, self.recent, config)
         self.subscribed = False
+        self.ordered = True
+        """Whether the local subscribers want each chain in order."""
         self.active: tuple[NodeId, ...] = ()
         """Neighbours that get data."""
-        self.neighbours = neighbours
+        self.neighbours: frozenset[NodeId] = frozenset()
         """Whoever data is taken from."""
 
 
@@ -108,6 +115,7 @@ class Flooding:
         if refusal is not None:
             return [Rejected(peer, refusal)]
         channel.seen.mark(body.id, body.previous)
+        channel.recent.add(body.id, signed, now_ns)
         # The age grows by what the last link and our own queue took, by the sender's clock and
         # ours, as the thesis measures it (5.4.3). It decides nothing: whatever a peer writes
         # there, the message goes on, in numbers that the next hop can read.
@@ -124,12 +132,24 @@ class Flooding:
             message = VerifiedMessage(
                 body.id, body.previous, body.content_type, body.content, signed
             )
-            effects.append(Notify(MessageArrived(message, hops, now_ns)))
-            effects.append(Delivered(body.id, hops, age_us))
+            delivery = Delivery(message, hops, age_us)
+            ready = channel.seen.arrived(delivery) if channel.ordered else [delivery]
+            effects.extend(self.deliver(ready, now_ns))
+        effects.extend(channel.repair.seen(chain_of(body.id), now_ns))
+        return effects
+
+    def deliver(self, ready: Sequence[Delivery], now_ns: int) -> list[Effect]:
+        """Hand messages to the local application."""
+        effects: list[Effect] = []
+        for delivery in ready:
+            message, hops = delivery.message, delivery.hops
+            effects.append(Notify(MessageArrived(message, hops, now_ns, delivery.gap_before)))
+            effects.append(Delivered(message.id, hops, delivery.age_us))
         return effects
 
     def originate(self, channel: Channel, message: VerifiedMessage, now_ns: int) -> list[Effect]:
         """Send a message of our own to every neighbour."""
+        channel.recent.add(message.id, message.signed, now_ns)
         flood = Flood(0, 0, now_ns // US_NS, message.signed)
         return [Send(flood, channel.active), Sent(message.id, len(channel.active))]
 

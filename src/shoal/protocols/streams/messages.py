@@ -11,13 +11,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from shoal.base.ids import Count, MessageId, WireNodeId, WireStreamId
+from shoal.base.ids import ChainName, Count, MessageId, Partition, WireNodeId, WireStreamId
 from shoal.kernel.contact import Contact
 from shoal.protocols.streams.config import (
     CONTENT_BYTES_MAX,
     DEGREE_MAX,
     FRAME_BYTES_MAX,
+    HEADS_MAX,
     HOPS_MAX,
+    RTT_US_MAX,
     SIGNATURE_BYTES,
 )
 
@@ -94,6 +96,43 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
     """Said in return to a Close: ends a closing, never begins one."""
 
 
+class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far a node is in one chain."""
+
+    publisher: WireNodeId
+    partition: Partition
+    chain: ChainName
+    position: Position
+
+
+class Heads(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    """The newest messages that the sender has: whoever lacks one knows that it missed it."""
+
+    stream: WireStreamId
+    chains: Annotated[tuple[Head, ...], Meta(max_length=HEADS_MAX)]
+
+
+class Fill(msgspec.Struct, frozen=True, array_like=True, tag=13, gc=False):
+    """Send me what you have of a chain in (after, upto]: answered by Floods and a FillDone."""
+
+    stream: WireStreamId
+    publisher: WireNodeId
+    partition: Partition
+    chain: ChainName
+    after: Position
+    upto: Position
+
+
+class FillDone(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
+    """That was all, so many messages."""
+
+    stream: WireStreamId
+    publisher: WireNodeId
+    partition: Partition
+    chain: ChainName
+    found: Count
+
+
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
     """Answer at once: the round trip is measured over the link that carries the data."""
 
@@ -138,7 +177,7 @@ class Rtt(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A round trip that a node measured."""
 
     peer: WireNodeId
-    rtt_us: Count
+    rtt_us: Annotated[int, Meta(ge=0, le=RTT_US_MAX)]
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
@@ -170,5 +209,5 @@ class Left(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
     stream: WireStreamId
 
 
-NODE_MESSAGES = (Flood, Open, Close, Ping, Pong, Instruction, Left)
+NODE_MESSAGES = (Flood, Open, Close, Heads, Fill, FillDone, Ping, Pong, Instruction, Left)
 TRACKER_MESSAGES = (Join, Leave, Status, Report)

@@ -25,7 +25,6 @@ from shoal.kernel.effects import (
     CloseLink,
     Effect,
     Notify,
-    OpenLink,
     Send,
     SetTimer,
 )
@@ -54,9 +53,11 @@ from shoal.protocols.streams.flooding import Channel, Flooding
 from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
     Close,
+    Fill,
+    FillDone,
     Flood,
+    Heads,
     Instruction,
-    Join,
     Leave,
     Left,
     Open,
@@ -68,8 +69,7 @@ from shoal.protocols.streams.overlay import Overlay
 from shoal.protocols.streams.publisher import Publisher, Sign
 from shoal.protocols.streams.reports import Reporter
 from shoal.protocols.streams.rtt import RttMeter
-
-TRACKER = ""  # the purpose of the tracker link; streams claim links under their id, never empty
+from shoal.protocols.streams.tracker_link import TRACKER, TrackerLink
 
 
 class _Stream(msgspec.Struct):
@@ -87,24 +87,20 @@ class StreamNode:
 
     def __init__(
         self,
-        contact: Contact,
+        node: NodeId,
         tracker: Contact,
         sign: Sign,
         chain: str,
         rng: Random,
         config: NodeConfig | None = None,
     ) -> None:
-        self.node = contact.node
+        self.node = node
         self.config = config or NodeConfig()
         self.streams: dict[StreamId, _Stream] = {}
         self.rtts = RttMeter(rng)
-        self._contact = contact
-        self._tracker = tracker
-        self._tracker_up = False
-        self._leaving: dict[StreamId, None] = {}  # left, but the tracker has not said so
-        self._backoff_ns = self.config.tracker_backoff_min_ns
+        self._tracker = TrackerLink(tracker, rng, self.config)
         self._rng = rng
-        self._publisher = Publisher(contact.node, chain, sign)
+        self._publisher = Publisher(node, chain, sign)
         self._channels: dict[StreamId, Channel] = {}
         self._flooding = Flooding(self.config, self._channels, self._offend)
         self._offences: dict[NodeId, int] = {}
@@ -126,9 +122,9 @@ class StreamNode:
     # Inputs
 
     def _started(self, event: Started) -> list[Effect]:
-        self._contact = Contact(self.node, event.addresses)
+        self._tracker.own = Contact(self.node, event.addresses)
         first_ns = self._rng.randrange(self.config.ping_ns)  # thousands of nodes spread out
-        return [OpenLink(self._tracker, TRACKER), SetTimer("ping", first_ns)]
+        return [SetTimer("ping", first_ns)]
 
     def _received(self, event: MessageReceived) -> list[Effect]:
         return _MESSAGES[type(event.message)](self, event.peer, event.message)
@@ -145,13 +141,9 @@ class StreamNode:
 
     def _link_opened(self, event: LinkOpened) -> list[Effect]:
         if event.purpose == TRACKER:
-            self._tracker_up = True
-            self._backoff_ns = self.config.tracker_backoff_min_ns
-            effects: list[Effect] = []
-            for stream in self._leaving:
-                effects.extend(self._say_leave(stream))
-            for stream in self.streams:
-                effects.extend(self._say_join(stream))
+            effects = self._tracker.opened()
+            for joined in self.streams.values():
+                effects.extend(self._tracker.join(joined.overlay))
             return effects
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
@@ -160,7 +152,7 @@ class StreamNode:
 
     def _link_lost(self, event: LinkClosed | LinkFailed) -> list[Effect]:
         if event.purpose == TRACKER:
-            return self._tracker_lost()
+            return self._tracker.lost(idle=not self.streams)
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
             return []
@@ -178,16 +170,23 @@ class StreamNode:
             self.rtts.keep_only(active)
             return [*self.rtts.ping(active, self._now_ns), SetTimer("ping", self.config.ping_ns)]
         if key == "dial":
-            return [OpenLink(self._tracker, TRACKER)]
+            return self._tracker.dial(idle=not self.streams)
         name, stream = key[0], key[1]
         state = self.streams.get(stream)
         if name == "leave":
-            return self._say_leave(stream) if stream in self._leaving and self._tracker_up else []
+            return self._tracker.say_leave(stream)
         if state is None:
             return []
         overlay = state.overlay
         if name == "join":
-            return self._say_join(stream) if self._tracker_up else []
+            return self._tracker.join(overlay)
+        if name == "repair":
+            effects, ready = state.channel.repair.tick(state.channel.active, self._now_ns)
+            if state.channel.subscribed and state.channel.ordered:
+                effects.extend(self._flooding.deliver(ready, self._now_ns))
+            return effects
+        if name == "heads":
+            return self._say_heads(state)
         if name == "report":
             return state.reporter.report(state.channel.active, self.rtts, self._now_ns)
         if name == "open-timeout":
@@ -208,6 +207,12 @@ class StreamNode:
 
     def _on_pong(self, peer: NodeId, message: Pong) -> list[Effect]:
         return self.rtts.answered(peer, message.nonce, self._now_ns)
+
+    def _on_repair(self, peer: NodeId, message: Heads | Fill | FillDone) -> list[Effect]:
+        channel = self._channels.get(message.stream)
+        if channel is None or peer not in channel.neighbours:
+            return [Rejected(peer, "not-a-neighbour")]
+        return channel.repair.handle(peer, message, self._now_ns)
 
     def _on_open(self, peer: NodeId, message: Open) -> list[Effect]:
         state = self.streams.get(message.stream)
@@ -233,10 +238,12 @@ class StreamNode:
     def _on_left(self, peer: NodeId, message: Left) -> list[Effect]:
         if peer != self._tracker.node:
             return [Rejected(peer, "not-my-tracker")]
-        if message.stream in self.streams:
-            return self._say_join(message.stream)  # it does not know us: ours was lost
-        self._leaving.pop(message.stream, None)
-        return [CancelTimer(("leave", message.stream))]
+        state = self.streams.get(message.stream)
+        if state is not None:
+            # It does not know us: our Join was lost, or it is another tracker than it was.
+            state.overlay.forget_version()
+            return self._tracker.join(state.overlay)
+        return self._tracker.left(message.stream, idle=not self.streams)
 
     # Commands
 
@@ -249,14 +256,13 @@ class StreamNode:
         if state is not None:
             state.channel.subscribed |= command.subscribe
             return [Notify(StreamReady(command.stream))] if state.ready else []
-        self._leaving.pop(command.stream, None)
         overlay = Overlay(command.stream, self.node, self._tracker.node, self.config)
-        channel = Channel(self.config, frozenset())
-        channel.subscribed = command.subscribe
+        channel = Channel(command.stream, self.config, self._now_ns // MS_NS)
+        channel.subscribed, channel.ordered = command.subscribe, command.ordered
         reporter = Reporter(command.stream, self._tracker.node, self.config)
         self.streams[command.stream] = _Stream(overlay, channel, reporter)
         self._channels[command.stream] = channel
-        return self._say_join(command.stream) if self._tracker_up else []
+        return self._tracker.join(overlay)
 
     def _leave(self, command: LeaveStream, token: Any) -> list[Effect]:
         state = self.streams.pop(command.stream, None)
@@ -264,12 +270,9 @@ class StreamNode:
             raise UsageError(f"this node is not in stream {command.stream}: nothing to leave")
         del self._channels[command.stream]
         effects = state.overlay.leave()
-        effects.append(CancelTimer(("report", command.stream)))
-        effects.append(CancelTimer(("join", command.stream)))
-        self._leaving[command.stream] = None
-        if len(self._leaving) > self.config.leaving_max:
-            del self._leaving[next(iter(self._leaving))]  # the tracker will miss us, and notice
-        return effects + self._say_leave(command.stream) if self._tracker_up else effects
+        for name in ("report", "heads", "repair"):
+            effects.append(CancelTimer((name, command.stream)))
+        return effects + self._tracker.leave(command.stream)
 
     def _publish(self, command: Publish, token: Any) -> list[Effect]:
         state = self.streams.get(command.stream)
@@ -312,9 +315,13 @@ class StreamNode:
             state.channel.active = after
             fresh = [p for p in after if p not in before and self.rtts.rtt_us(p) is None]
             effects.extend(self.rtts.ping(tuple(fresh), self._now_ns))
+            # Whoever is new may lack what passed while the link was made, and so may we.
+            added = tuple([p for p in after if p not in before])
+            effects.extend(state.channel.repair.tell_heads(added, 0))
         if state.overlay.handled and not state.ready:
             state.ready = True
             effects.append(SetTimer(("report", stream), self.config.report_rtt_ns))
+            effects.append(SetTimer(("heads", stream), self.config.heads_ns))
             effects.append(Notify(StreamReady(stream)))
         if state.held and state.ready and after:
             for message in state.held:
@@ -322,27 +329,17 @@ class StreamNode:
             state.held.clear()
         return effects
 
+    def _say_heads(self, state: _Stream) -> list[Effect]:
+        timer = SetTimer(("heads", state.overlay.stream), self.config.heads_ns)
+        # Twice after a chain's last message: one of them may be lost like any other.
+        since_ns = self._now_ns - 2 * self.config.heads_ns
+        return [*state.channel.repair.tell_heads(state.channel.active, since_ns), timer]
+
     def _send_held(self, state: _Stream, message: VerifiedMessage) -> list[Effect]:
         age_ns = self._now_ns - message.id.timestamp_ms * MS_NS
         if age_ns > self.config.freshness_ns:
             return [Rejected(self.node, "held-too-long")]  # everybody would refuse it as stale
         return self._flooding.originate(state.channel, message, self._now_ns)
-
-    def _say_join(self, stream: StreamId) -> list[Effect]:
-        overlay = self.streams[stream].overlay
-        join = Join(stream, self._contact, overlay.epoch, overlay.counter, tuple(overlay.active()))
-        timer = SetTimer(("join", stream), self.config.join_retry_ns)
-        return [Send(join, (self._tracker.node,)), timer]
-
-    def _say_leave(self, stream: StreamId) -> list[Effect]:
-        timer = SetTimer(("leave", stream), self.config.join_retry_ns)
-        return [Send(Leave(stream), (self._tracker.node,)), timer]
-
-    def _tracker_lost(self) -> list[Effect]:
-        self._tracker_up = False
-        wait_ns = self._backoff_ns + self._rng.randrange(self._backoff_ns)
-        self._backoff_ns = min(2 * self._backoff_ns, self.config.tracker_backoff_max_ns)
-        return [SetTimer("dial", wait_ns)]
 
     def _offend(self, peer: NodeId, reason: str) -> list[Effect]:
         """A peer sent what no honest peer sends: count it, and part with it past the limit."""
@@ -383,6 +380,9 @@ _MESSAGES: dict[type, Callable[[StreamNode, NodeId, Any], list[Effect]]] = {
     Flood: StreamNode._on_flood,
     Open: StreamNode._on_open,
     Close: StreamNode._on_close,
+    Heads: StreamNode._on_repair,
+    Fill: StreamNode._on_repair,
+    FillDone: StreamNode._on_repair,
     Ping: StreamNode._on_ping,
     Pong: StreamNode._on_pong,
     Instruction: StreamNode._on_instruction,

@@ -96,6 +96,10 @@ class Overlay:
                 known.contact = contact
         return effects + self._begin(now_ns)
 
+    def forget_version(self) -> None:
+        """Whoever instructs us next counts anew."""
+        self.epoch = self.counter = 0
+
     def retry(self, now_ns: int) -> list[Effect]:
         """Try the missing neighbours of the last instruction again."""
         effects: list[Effect] = []

@@ -8,6 +8,7 @@ from shoal.base.ids import NodeId
 from shoal.base.units import S_NS, US_NS
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.records import Rejected, RttMeasured
+from shoal.protocols.streams.config import RTT_US_MAX
 from shoal.protocols.streams.messages import Ping
 
 ANSWER_NS = 5 * S_NS  # an answer that takes longer is not worth waiting for
@@ -40,7 +41,7 @@ class RttMeter:
         if asked is None or asked[0] != nonce:
             return [Rejected(peer, "unasked-pong")]
         del self._asked[peer]
-        sample_us = (now_ns - asked[1]) // US_NS
+        sample_us = min((now_ns - asked[1]) // US_NS, RTT_US_MAX)
         before = self._smoothed_us.get(peer, sample_us)
         self._smoothed_us[peer] = before + (sample_us - before) // GAIN
         return [RttMeasured(peer, sample_us)]

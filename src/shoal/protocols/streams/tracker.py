@@ -127,7 +127,7 @@ class Tracker:
         if join.contact.node != peer:
             return [Rejected(peer, "joins-for-another")]
         if join.epoch * MS_NS > self._now_ns + self.config.epoch_ahead_ns:
-            return [Rejected(peer, "impossible-epoch")]
+            return [Rejected(peer, "impossible-epoch"), Send(Left(join.stream), (peer,))]
         if not self._may_change(peer, join.stream):
             return [Rejected(peer, "too-many-joins")]
         state = self.streams.get(join.stream)

@@ -14,7 +14,10 @@ from shoal.protocols.streams.messages import (
     TRACKER_MESSAGES,
     Body,
     Close,
+    Fill,
+    FillDone,
     Flood,
+    Heads,
     Instruction,
     Join,
     Leave,
@@ -27,7 +30,20 @@ from shoal.protocols.streams.messages import (
 )
 
 AnyMessage = (
-    Flood | Open | Close | Ping | Pong | Join | Leave | Status | Report | Instruction | Left
+    Flood
+    | Open
+    | Close
+    | Heads
+    | Fill
+    | FillDone
+    | Ping
+    | Pong
+    | Join
+    | Leave
+    | Status
+    | Report
+    | Instruction
+    | Left
 )
 
 _encoder = msgspec.msgpack.Encoder()

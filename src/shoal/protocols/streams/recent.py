@@ -1,0 +1,72 @@
+"""What a node has lately passed on, so that neighbours can ask for what they missed."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from shoal.base.ids import MessageId
+from shoal.protocols.streams.chains import Chain, chain_of
+from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
+from shoal.protocols.streams.duplicates import Number
+
+
+class _Kept(msgspec.Struct, frozen=True, gc=False):
+    chain: Chain
+    number: Number
+    size_bytes: int
+    kept_ns: int
+
+
+class RecentMessages:
+    """The last messages of one stream, bounded in bytes and age, oldest dropped first."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self._config = config
+        self._chains: dict[Chain, dict[Number, bytes]] = {}
+        self._order: deque[_Kept] = deque()
+        self._heads: dict[Chain, tuple[Number, int]] = {}  # newest and when; latest last
+        self._bytes = 0
+
+    def add(self, id: MessageId, signed: bytes, now_ns: int) -> None:
+        """Keep a message that was verified."""
+        chain, number = chain_of(id), (id.timestamp_ms, id.sequence)
+        self._chains.setdefault(chain, {})[number] = signed
+        head = self._heads.pop(chain, (number, now_ns))[0]
+        self._heads[chain] = (max(head, number), now_ns)
+        self._order.append(_Kept(chain, number, len(signed), now_ns))
+        self._bytes += len(signed)
+        oldest_ns = now_ns - self._config.recent_ns
+        order = self._order
+        while self._bytes > self._config.recent_bytes_max or order[0].kept_ns < oldest_ns:
+            self._drop(order.popleft())
+
+    def between(self, chain: Chain, after: Number, upto: Number) -> list[bytes]:
+        """Messages of a chain in (after, upto], in order, up to the size of one answer."""
+        kept = self._chains.get(chain, {})
+        found: list[bytes] = []
+        size_bytes = 0
+        for number in sorted(n for n in kept if after < n <= upto):
+            size_bytes += len(kept[number])
+            if found and size_bytes > self._config.fill_bytes_max:
+                break
+            found.append(kept[number])
+        return found
+
+    def heads(self, since_ns: int) -> list[tuple[Chain, Number]]:
+        """The newest message of each chain that had one since then, the latest chains first."""
+        found: list[tuple[Chain, Number]] = []
+        for chain, (number, kept_ns) in reversed(self._heads.items()):
+            if kept_ns < since_ns or len(found) == HEADS_MAX:
+                break
+            found.append((chain, number))
+        return found
+
+    def _drop(self, kept: _Kept) -> None:
+        chain = self._chains[kept.chain]
+        del chain[kept.number]
+        self._bytes -= kept.size_bytes
+        if not chain:
+            del self._chains[kept.chain]
+            del self._heads[kept.chain]

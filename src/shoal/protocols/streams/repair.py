@@ -1,0 +1,198 @@
+"""Finding and filling gaps, per stream, with the help of neighbours.
+
+Two signs tell of a message that was missed: a later one of its chain names it as previous, or a
+neighbour's Heads name a position that we have not seen. Either waits a moment, for the message may
+still come over another path. Then one neighbour after the other is asked for the missing range; it
+answers with the messages themselves, as if it had just got them, and a FillDone. After
+`fill_tries` the gap is given up, and said to be one.
+
+Neighbours exchange Heads when a link becomes active and every `heads_ns` while messages flow: so
+also the last message of a burst is not missed for long, nor one that slipped through while the
+overlay changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from shoal.base.ids import NodeId, StreamId
+from shoal.kernel.effects import Effect, Send, SetTimer
+from shoal.kernel.records import GapAbandoned, GapFound, Rejected
+from shoal.protocols.streams.chains import Chain, ChainTable
+from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.duplicates import Number
+from shoal.protocols.streams.messages import (
+    Fill,
+    FillDone,
+    Flood,
+    Head,
+    Heads,
+    Position,
+)
+from shoal.protocols.streams.ordering import Delivery
+from shoal.protocols.streams.rate_limit import RateLimit
+from shoal.protocols.streams.recent import RecentMessages
+
+
+class _Broken(msgspec.Struct):
+    """A chain of which something is missing."""
+
+    since_ns: int
+    upto: Number | None = None  # what Heads told of beyond what we have
+    tries: int = 0
+    asked: NodeId | None = None
+    asked_ns: int = 0
+
+
+class Repair:
+    """Keeps one stream's history at this node free of gaps, as far as neighbours can help."""
+
+    def __init__(
+        self, stream: StreamId, table: ChainTable, recent: RecentMessages, config: NodeConfig
+    ) -> None:
+        self._stream = stream
+        self._table = table
+        self._recent = recent
+        self._config = config
+        self._broken: dict[Chain, _Broken] = {}
+        self._asking = 0
+        self._answers = RateLimit(config.fill_burst, config.fill_refill_ns, config.fill_peers_max)
+
+    def handle(self, peer: NodeId, message: Heads | Fill | FillDone, now_ns: int) -> list[Effect]:
+        """What a neighbour says."""
+        match message:
+            case Heads():
+                return self.heads(peer, message, now_ns)
+            case Fill():
+                return self.fill(peer, message, now_ns)
+            case FillDone():
+                return self.answered(peer, message, now_ns)
+
+    # Noticing
+
+    def seen(self, chain: Chain, now_ns: int) -> list[Effect]:
+        """A message of a chain was taken: is anything missing before it?"""
+        if chain in self._broken or not self._table.gaps(chain):
+            return []
+        return self._notice(chain, _Broken(now_ns))
+
+    def heads(self, peer: NodeId, heads: Heads, now_ns: int) -> list[Effect]:
+        """A neighbour tells how far it is."""
+        effects: list[Effect] = []
+        for head in heads.chains:
+            chain = (head.publisher, head.partition, head.chain)
+            number = (head.position.timestamp_ms, head.position.sequence)
+            if not self._table.lacks(chain, number, now_ns):
+                continue
+            broken = self._broken.get(chain)
+            if broken is None:
+                effects.extend(self._notice(chain, _Broken(now_ns, number)))
+            elif broken.upto is None or broken.upto < number:
+                broken.upto = number
+        return effects
+
+    def _notice(self, chain: Chain, broken: _Broken) -> list[Effect]:
+        if len(self._broken) >= self._config.broken_max:
+            return []
+        self._broken[chain] = broken
+        if len(self._broken) > 1:
+            return []
+        return [SetTimer(("repair", self._stream), self._config.gap_wait_ns)]
+
+    # Asking
+
+    def tick(self, active: Sequence[NodeId], now_ns: int) -> tuple[list[Effect], list[Delivery]]:
+        """Look after every broken chain: healed, waiting, to be asked for, or given up; what
+        waited behind a gap that was given up is delivered."""
+        effects: list[Effect] = []
+        deliveries: list[Delivery] = []
+        for chain, broken in list(self._broken.items()):
+            missing = self._missing(chain, broken)
+            if missing is None:
+                del self._broken[chain]
+            elif self._is_waiting(broken, now_ns):
+                continue
+            elif broken.tries >= self._config.fill_tries or not active:
+                effects.append(GapAbandoned(self._stream, chain[0], chain[2]))
+                deliveries.extend(self._table.give_up(chain, missing[1]))
+                del self._broken[chain]
+                # There may be another gap behind this one.
+                effects.extend(self.seen(chain, now_ns))
+            else:
+                effects.extend(self._ask(chain, broken, missing, active, now_ns))
+        if self._broken:
+            effects.append(SetTimer(("repair", self._stream), self._config.repair_tick_ns))
+        return effects, deliveries
+
+    def _is_waiting(self, broken: _Broken, now_ns: int) -> bool:
+        if broken.asked is not None:
+            return now_ns - broken.asked_ns < self._config.fill_wait_ns
+        return now_ns - broken.since_ns < self._config.gap_wait_ns
+
+    def _missing(self, chain: Chain, broken: _Broken) -> tuple[Number, Number] | None:
+        """The first range to ask for, as (after, upto]."""
+        gaps = self._table.gaps(chain)
+        if gaps:
+            return gaps[0]
+        newest = self._table.newest(chain)
+        if broken.upto is not None and newest < broken.upto:
+            return (newest, broken.upto)
+        return None
+
+    def _ask(
+        self,
+        chain: Chain,
+        broken: _Broken,
+        missing: tuple[Number, Number],
+        active: Sequence[NodeId],
+        now_ns: int,
+    ) -> list[Effect]:
+        # One after the other, each time another: a neighbour that lacks it, too, costs a round.
+        self._asking += 1
+        peer = active[self._asking % len(active)]
+        broken.tries += 1
+        broken.asked, broken.asked_ns = peer, now_ns
+        publisher, partition, name = chain
+        after, upto = (Position(max(0, n[0]), max(0, n[1])) for n in missing)
+        fill = Fill(self._stream, publisher, partition, name, after, upto)
+        found = [GapFound(self._stream, publisher, name)] if broken.tries == 1 else []
+        return [Send(fill, (peer,)), *found]
+
+    def answered(self, peer: NodeId, done: FillDone, now_ns: int) -> list[Effect]:
+        """A neighbour has sent what it has: if that was not enough, ask another at once."""
+        chain = (done.publisher, done.partition, done.chain)
+        broken = self._broken.get(chain)
+        if broken is None or broken.asked != peer:
+            return [Rejected(peer, "unasked-fill")]
+        broken.asked = None
+        if done.found:
+            broken.tries = 0  # it gets better: there may be more than fits one answer
+        return [SetTimer(("repair", self._stream), self._config.repair_tick_ns)]
+
+    # Answering
+
+    def fill(self, peer: NodeId, fill: Fill, now_ns: int) -> list[Effect]:
+        """A neighbour misses something: send it what we have."""
+        if not self._answers.allow(peer, now_ns):
+            return [Rejected(peer, "too-many-fills")]
+        chain = (fill.publisher, fill.partition, fill.chain)
+        after = (fill.after.timestamp_ms, fill.after.sequence)
+        upto = (fill.upto.timestamp_ms, fill.upto.sequence)
+        found = self._recent.between(chain, after, upto)
+        now_us = now_ns // 1000
+        effects: list[Effect] = [Send(Flood(0, 0, now_us, signed), (peer,)) for signed in found]
+        done = FillDone(self._stream, fill.publisher, fill.partition, fill.chain, len(found))
+        return [*effects, Send(done, (peer,))]
+
+    def tell_heads(self, peers: tuple[NodeId, ...], since_ns: int) -> list[Effect]:
+        """Tell neighbours how far we are in the chains that had a message since then."""
+        heads = self._recent.heads(since_ns) if peers else []
+        if not heads:
+            return []
+        chains = tuple(
+            Head(publisher, partition, name, Position(*number))
+            for (publisher, partition, name), number in heads
+        )
+        return [Send(Heads(self._stream, chains), peers)]

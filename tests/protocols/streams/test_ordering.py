@@ -1,0 +1,83 @@
+"""Delivery in chain order: what waits, what is given up, and what is late."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.protocols.streams.duplicates import Number
+from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.protocols.streams.ordering import ChainOrder, Delivery
+from tests.support.streams import message_id
+
+START = 100
+BASELINE: Number = (START, -1)
+
+
+def delivery(timestamp_ms: int, previous_ms: int | None) -> Delivery:
+    previous = None if previous_ms is None else Position(previous_ms, 0)
+    id = message_id(timestamp_ms=timestamp_ms)
+    return Delivery(VerifiedMessage(id, previous, 0, b"", b""), 1, 0)
+
+
+def chain(count: int) -> list[Delivery]:
+    """The first messages of a chain that began after we joined."""
+    numbers = [None, *range(START + 1, START + count)]
+    return [delivery(START + n + 1, numbers[n]) for n in range(count)]
+
+
+def times(ready: list[Delivery]) -> list[int]:
+    return [d.message.id.timestamp_ms - START for d in ready]
+
+
+@given(st.permutations(range(8)))
+def test_whatever_the_order_of_arrival_delivery_is_in_order(arrivals: list[int]) -> None:
+    order, messages = ChainOrder(BASELINE, 100), chain(8)
+    got = [t for at in arrivals for t in times(order.arrived(messages[at]))]
+    assert got == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert order.waiting_count() == 0
+
+
+def test_a_gap_that_is_given_up_is_told_on_the_next_message_only() -> None:
+    order, messages = ChainOrder(BASELINE, 100), chain(5)
+    order.arrived(messages[0])
+    assert order.arrived(messages[2]) == []
+    ready = order.given_up((START + 2, 0)) + order.arrived(messages[3])
+    assert [(t, d.gap_before) for t, d in zip(times(ready), ready, strict=True)] == [
+        (3, True),
+        (4, False),
+    ]
+
+
+def test_what_comes_after_it_was_given_up_is_late() -> None:
+    order, messages = ChainOrder(BASELINE, 100), chain(4)
+    order.arrived(messages[0])
+    order.arrived(messages[2])
+    order.given_up((START + 2, 0))
+    assert order.arrived(messages[1]) == []
+    assert times(order.arrived(messages[3])) == [4]
+
+
+def test_history_from_before_our_time_is_no_gap() -> None:
+    order = ChainOrder(BASELINE, 100)
+    assert times(order.arrived(delivery(START + 5, START - 3))) == [5]
+
+
+def test_a_message_under_way_when_we_joined_is_delivered() -> None:
+    order = ChainOrder(BASELINE, 100)
+    assert times(order.arrived(delivery(START - 2, START - 3))) == [-2]
+    assert times(order.arrived(delivery(START + 5, START - 2))) == [5]
+
+
+def test_the_first_message_after_our_time_began_waits_for_the_one_before() -> None:
+    order = ChainOrder(BASELINE, 100)
+    assert order.arrived(delivery(START + 5, START + 2)) == []
+    assert times(order.arrived(delivery(START + 2, None))) == [2, 5]
+
+
+def test_only_so_many_messages_wait() -> None:
+    order, messages = ChainOrder(BASELINE, 3), chain(6)
+    assert [order.arrived(m) for m in messages[1:4]] == [[], [], []]
+    ready = order.arrived(messages[4])
+    assert times(ready) == [2, 3, 4, 5]
+    assert [d.gap_before for d in ready] == [True, False, False, False]
