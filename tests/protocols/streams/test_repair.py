@@ -176,7 +176,7 @@ def test_what_is_kept_for_neighbours_is_bounded_in_bytes_and_age() -> None:
     recent = RecentMessages(NodeConfig(recent_bytes_max=100, recent_ns=1000))
     for number in range(10):
         recent.add(message_id(timestamp_ms=number, publisher=CAROL), bytes(30), NOW_NS)
-    chain = recent.heads(0)[0][0]
+    chain = recent.heads(0, NOW_NS + 1)[0][0]
     assert len(recent.between(chain, (-1, 0), (99, 0))) == 3
     recent.add(message_id(timestamp_ms=50, publisher=CAROL), bytes(30), NOW_NS + 5000)
     assert len(recent.between(chain, (-1, 0), (99, 0))) == 1
@@ -186,5 +186,16 @@ def test_heads_name_chains_with_news_and_no_more_than_fit() -> None:
     recent = RecentMessages(NodeConfig())
     for number in range(HEADS_MAX + 10):
         recent.add(message_id(chain=f"c{number}"), b"x", NOW_NS + number)
-    assert len(recent.heads(0)) == HEADS_MAX
-    assert len(recent.heads(NOW_NS + HEADS_MAX)) == 10
+    after_ns = NOW_NS + 2 * HEADS_MAX
+    assert len(recent.heads(0, after_ns)) == HEADS_MAX
+    assert len(recent.heads(NOW_NS + HEADS_MAX, after_ns)) == 10
+    assert len(recent.heads(NOW_NS + HEADS_MAX, NOW_NS + HEADS_MAX + 4)) == 4
+
+
+def test_a_chain_that_goes_quiet_is_told_once() -> None:
+    shop = Shop()
+    heads_ns = shop.config.heads_ns
+    shop.take(1, None)
+    told = [shop.repair.tell_quiet((ALICE,), NOW_NS + n * heads_ns // 2) for n in range(8)]
+    assert [len(sent(effects, Heads)) for effects in told].count(1) == 2  # two timers a period
+    assert sent(shop.repair.greet((BOB,), NOW_NS), Heads)

@@ -72,16 +72,13 @@ class ChainTable:
         state = publisher.chains.get((id.partition, id.chain))
         return state is not None and state.detector.seen((id.timestamp_ms, id.sequence))
 
-    def mark(self, id: MessageId, previous: Position | None) -> bool:
-        """Mark a verified message; False if it was seen before."""
+    def mark(self, id: MessageId, previous: Position | None) -> ChainState | None:
+        """Mark a verified message; the chain it belongs to, or None if it was seen before."""
+        state = self._state(id)
         before = None if previous is None else (previous.timestamp_ms, previous.sequence)
-        return self._state(id).detector.mark(before, (id.timestamp_ms, id.sequence))
+        return state if state.detector.mark(before, (id.timestamp_ms, id.sequence)) else None
 
     # Delivered
-
-    def arrived(self, delivery: Delivery) -> list[Delivery]:
-        """A message that was marked: what the local subscribers get now, in order."""
-        return self._state(delivery.message.id).order.arrived(delivery)
 
     def give_up(self, chain: Chain, upto: Number) -> list[Delivery]:
         """What is missing of a chain up to a position will not come any more."""

@@ -87,7 +87,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     seconds of the busiest stream that we know."""
 
     heads_ns: int = 2 * S_NS
-    """How often neighbours tell each other how far they are, while messages flow."""
+    """A chain without news for this long is quiet: neighbours tell each other its last message."""
 
     gap_wait_ns: int = 300 * MS_NS
     """A missing message may still come over another path: overlay paths around the world differ

@@ -59,6 +59,11 @@ class DuplicateDetector:
         """Whatever is missing up to a position will not be asked for again: it counts as seen."""
         self._merge(BEGINNING, upto)
 
+    def is_whole(self, baseline: Number) -> bool:
+        """Whether nothing is missing between the baseline and the newest: the usual case."""
+        starts = self._starts
+        return len(starts) == 1 and starts[0] <= baseline
+
     def gaps(self, baseline: Number) -> list[tuple[Number, Number]]:
         """Ranges (after, upto] above the baseline that are missing between those seen."""
         starts, ends = self._starts, self._ends

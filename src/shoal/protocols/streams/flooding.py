@@ -107,14 +107,14 @@ class Flooding:
         channel = self._channels.get(body.id.stream)
         if channel is None:
             return [Rejected(peer, "not-my-stream")]  # left while the check ran
-        if channel.seen.seen(body.id):
-            return [ReceivedAgain(body.id, peer)]
         # Again, for the check took time: others may have taken the room, and a chain forgotten
         # meanwhile must not come back with a message that has become stale.
         refusal = self._refusal(channel, body.id, now_ns)
         if refusal is not None:
             return [Rejected(peer, refusal)]
-        channel.seen.mark(body.id, body.previous)
+        chain = channel.seen.mark(body.id, body.previous)
+        if chain is None:
+            return [ReceivedAgain(body.id, peer)]
         channel.recent.add(body.id, signed, now_ns)
         # The age grows by what the last link and our own queue took, by the sender's clock and
         # ours, as the thesis measures it (5.4.3). It decides nothing: whatever a peer writes
@@ -133,9 +133,10 @@ class Flooding:
                 body.id, body.previous, body.content_type, body.content, signed
             )
             delivery = Delivery(message, hops, age_us)
-            ready = channel.seen.arrived(delivery) if channel.ordered else [delivery]
+            ready = chain.order.arrived(delivery) if channel.ordered else [delivery]
             effects.extend(self.deliver(ready, now_ns))
-        effects.extend(channel.repair.seen(chain_of(body.id), now_ns))
+        if not chain.detector.is_whole(channel.seen.baseline):
+            effects.extend(channel.repair.seen(chain_of(body.id), now_ns))
         return effects
 
     def deliver(self, ready: Sequence[Delivery], now_ns: int) -> list[Effect]:

@@ -317,7 +317,7 @@ class StreamNode:
             effects.extend(self.rtts.ping(tuple(fresh), self._now_ns))
             # Whoever is new may lack what passed while the link was made, and so may we.
             added = tuple([p for p in after if p not in before])
-            effects.extend(state.channel.repair.tell_heads(added, 0))
+            effects.extend(state.channel.repair.greet(added, self._now_ns))
         if state.overlay.handled and not state.ready:
             state.ready = True
             effects.append(SetTimer(("report", stream), self.config.report_rtt_ns))
@@ -331,9 +331,7 @@ class StreamNode:
 
     def _say_heads(self, state: _Stream) -> list[Effect]:
         timer = SetTimer(("heads", state.overlay.stream), self.config.heads_ns)
-        # Twice after a chain's last message: one of them may be lost like any other.
-        since_ns = self._now_ns - 2 * self.config.heads_ns
-        return [*state.channel.repair.tell_heads(state.channel.active, since_ns), timer]
+        return [*state.channel.repair.tell_quiet(state.channel.active, self._now_ns), timer]
 
     def _send_held(self, state: _Stream, message: VerifiedMessage) -> list[Effect]:
         age_ns = self._now_ns - message.id.timestamp_ms * MS_NS

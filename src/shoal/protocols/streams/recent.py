@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-import msgspec
-
 from shoal.base.ids import MessageId
 from shoal.protocols.streams.chains import Chain, chain_of
 from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
 
-
-class _Kept(msgspec.Struct, frozen=True, gc=False):
-    chain: Chain
-    number: Number
-    size_bytes: int
-    kept_ns: int
+Kept = tuple[int, int, Chain, Number]  # when, how many bytes, which
 
 
 class RecentMessages:
@@ -25,7 +18,7 @@ class RecentMessages:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._chains: dict[Chain, dict[Number, bytes]] = {}
-        self._order: deque[_Kept] = deque()
+        self._order: deque[Kept] = deque()
         self._heads: dict[Chain, tuple[Number, int]] = {}  # newest and when; latest last
         self._bytes = 0
 
@@ -35,11 +28,11 @@ class RecentMessages:
         self._chains.setdefault(chain, {})[number] = signed
         head = self._heads.pop(chain, (number, now_ns))[0]
         self._heads[chain] = (max(head, number), now_ns)
-        self._order.append(_Kept(chain, number, len(signed), now_ns))
+        self._order.append((now_ns, len(signed), chain, number))
         self._bytes += len(signed)
         oldest_ns = now_ns - self._config.recent_ns
         order = self._order
-        while self._bytes > self._config.recent_bytes_max or order[0].kept_ns < oldest_ns:
+        while self._bytes > self._config.recent_bytes_max or order[0][0] < oldest_ns:
             self._drop(order.popleft())
 
     def between(self, chain: Chain, after: Number, upto: Number) -> list[bytes]:
@@ -54,19 +47,21 @@ class RecentMessages:
             found.append(kept[number])
         return found
 
-    def heads(self, since_ns: int) -> list[tuple[Chain, Number]]:
-        """The newest message of each chain that had one since then, the latest chains first."""
+    def heads(self, since_ns: int, before_ns: int) -> list[tuple[Chain, Number]]:
+        """The newest message of each chain whose last one came in that time, latest first."""
         found: list[tuple[Chain, Number]] = []
         for chain, (number, kept_ns) in reversed(self._heads.items()):
             if kept_ns < since_ns or len(found) == HEADS_MAX:
                 break
-            found.append((chain, number))
+            if kept_ns < before_ns:
+                found.append((chain, number))
         return found
 
-    def _drop(self, kept: _Kept) -> None:
-        chain = self._chains[kept.chain]
-        del chain[kept.number]
-        self._bytes -= kept.size_bytes
+    def _drop(self, kept: Kept) -> None:
+        _, size_bytes, name, number = kept
+        chain = self._chains[name]
+        del chain[number]
+        self._bytes -= size_bytes
         if not chain:
-            del self._chains[kept.chain]
-            del self._heads[kept.chain]
+            del self._chains[name]
+            del self._heads[name]

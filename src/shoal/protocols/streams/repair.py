@@ -6,9 +6,8 @@ still come over another path. Then one neighbour after the other is asked for th
 answers with the messages themselves, as if it had just got them, and a FillDone. After
 `fill_tries` the gap is given up, and said to be one.
 
-Neighbours exchange Heads when a link becomes active and every `heads_ns` while messages flow: so
-also the last message of a burst is not missed for long, nor one that slipped through while the
-overlay changed.
+Neighbours exchange Heads when a link becomes active, and when a chain goes quiet: so also the last
+message of a burst is not missed for long, nor one that slipped through while the overlay changed.
 """
 
 from __future__ import annotations
@@ -186,9 +185,18 @@ class Repair:
         done = FillDone(self._stream, fill.publisher, fill.partition, fill.chain, len(found))
         return [*effects, Send(done, (peer,))]
 
-    def tell_heads(self, peers: tuple[NodeId, ...], since_ns: int) -> list[Effect]:
-        """Tell neighbours how far we are in the chains that had a message since then."""
-        heads = self._recent.heads(since_ns) if peers else []
+    def greet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
+        """Tell new neighbours how far we are in every chain."""
+        return self._tell(peers, 0, now_ns + 1)
+
+    def tell_quiet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
+        """Tell neighbours the last messages of chains that have just gone quiet, once: while a
+        chain goes on, each message shows whether the one before it was missed."""
+        heads_ns = self._config.heads_ns
+        return self._tell(peers, now_ns - 2 * heads_ns, now_ns - heads_ns)
+
+    def _tell(self, peers: tuple[NodeId, ...], since_ns: int, before_ns: int) -> list[Effect]:
+        heads = self._recent.heads(since_ns, before_ns) if peers else []
         if not heads:
             return []
         chains = tuple(
