@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -46,7 +49,7 @@ def tracker(
         tracker=TrackerSection(degree),
         gateway=None if gateway is None else GatewaySection(gateway),
     )
-    asyncio.run(_serve(network, []))
+    run_until_stopped(_serve(network, []))
 
 
 def node(
@@ -61,31 +64,45 @@ def node(
     """
     from shoal.node.network_file import load_network_file
 
-    asyncio.run(_serve(load_network_file(config), stream or []))
+    run_until_stopped(_serve(load_network_file(config), stream or []))
+
+
+def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
+    """Run to the end, or until SIGINT or SIGTERM, which end it in good order."""
+    import signal
+
+    async def stoppable() -> None:
+        task = asyncio.ensure_future(main)
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(name, task.cancel)
+        with suppress(asyncio.CancelledError):
+            await task
+
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(stoppable())
+    else:
+        uvloop.run(stoppable())
 
 
 async def _serve(network: NetworkFile, streams: list[str]) -> None:
-    import signal
-
     from shoal.gateway import Gateway
     from shoal.node import Node
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(name, stop.set)
-    async with Node.open(network) as running:
-        gateway = Gateway(running.host, running.tracker) if network.gateway else None
-        if gateway is not None and network.gateway is not None:
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(Node.open(network))
+        if network.gateway is not None:
+            gateway = Gateway(running.host, running.tracker)
+            stack.push_async_callback(gateway.close)
             print(f"# gateway {await gateway.open(network.gateway.listen)}", flush=True)
         if running.tracker is not None:
             print("[[trackers]]")
             print(f'id = "0x{running.id.hex()}"')
-            print(f"addresses = {list(running.addresses)}".replace("'", '"'), flush=True)
+            print(f"addresses = {json.dumps(running.addresses)}", flush=True)
         else:
             print(f"node 0x{running.id.hex()} at {', '.join(running.addresses)}", flush=True)
         for id in streams:
             await running.join(id)
-        await stop.wait()
-        if gateway is not None:
-            await gateway.close()
+        await asyncio.Event().wait()  # until a signal

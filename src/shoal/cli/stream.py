@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from queue import SimpleQueue
+from threading import Thread
+from typing import Annotated, Any
 
 import typer
+
+from shoal.cli.serve import run_until_stopped
+
+READ_BYTES = 64 * 1024
 
 stream = typer.Typer(
     no_args_is_help=True,
@@ -33,7 +42,7 @@ def publish(
 
     Example: echo '{"speed": 8.3}' | shoal stream publish /vehicles
     """
-    asyncio.run(_publish(id, config, text))
+    run_until_stopped(_publish(id, config, text))
 
 
 @stream.command()
@@ -48,23 +57,17 @@ def subscribe(
 
     Example: shoal stream subscribe 0x7e5f4552091a69125d5dfcb7b8c2659029395bdf/vehicles --count 10
     """
-    asyncio.run(_subscribe(id, config, count))
+    run_until_stopped(_subscribe(id, config, count))
 
 
 async def _publish(id: str, config: Path, text: bool) -> None:
-    import msgspec
-
     from shoal.node import Node
 
     async with Node.open(config) as node:
         opened = await node.open_stream(id)
         print(f"publishing to {opened.id}", file=sys.stderr)
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            content = line.rstrip("\n")
-            try:
-                await opened.publish(content if text else msgspec.json.decode(content))
-            except msgspec.DecodeError:
-                await opened.publish(content)
+        async for line in _lines():
+            await opened.publish(_content(line, text))
 
 
 async def _subscribe(id: str, config: Path, count: int | None) -> None:
@@ -80,3 +83,52 @@ async def _subscribe(id: str, config: Path, count: int | None) -> None:
                 seen += 1
                 if seen == count:
                     return
+
+
+def _content(line: bytes, text: bool) -> Any:
+    """JSON if it is, else text, else bytes."""
+    import msgspec
+
+    if not text:
+        with suppress(msgspec.DecodeError, RecursionError):
+            return msgspec.json.decode(line)
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    """The lines of stdin, read when they are asked for.
+
+    A terminal may say nothing for ever, and the process must be able to end all the same. So a
+    daemon thread reads, past Python's own sys.stdin, whose lock it would take to the grave.
+    """
+    loop = asyncio.get_running_loop()
+    asked: SimpleQueue[asyncio.Future[bytes]] = SimpleQueue()
+    Thread(target=_read, args=(loop, asked), daemon=True).start()
+    rest = b""
+    while True:
+        answer: asyncio.Future[bytes] = loop.create_future()
+        asked.put(answer)
+        chunk = await answer
+        if not chunk:
+            break
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
+
+
+def _read(loop: asyncio.AbstractEventLoop, asked: SimpleQueue[asyncio.Future[bytes]]) -> None:
+    def tell(answer: asyncio.Future[bytes], chunk: bytes) -> None:
+        if not answer.done():
+            answer.set_result(chunk)
+
+    with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
+        while True:
+            answer, chunk = asked.get(), b""
+            with suppress(OSError):  # a terminal that is gone has nothing more to say
+                chunk = os.read(sys.stdin.fileno(), READ_BYTES)
+            loop.call_soon_threadsafe(tell, answer, chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -12,8 +12,6 @@ from prometheus_client.registry import Collector
 
 from shoal.kernel.records import (
     Delivered,
-    LinkDown,
-    LinkUp,
     Published,
     ReceivedAgain,
     ReceivedFirst,
@@ -38,10 +36,11 @@ _COUNTERS: dict[type[Record], tuple[str, str]] = {
 class Metrics(Collector):
     """Counts in plain dicts on the hot path; makes Prometheus text when asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, links: Callable[[], int]) -> None:
+        """Links says how many connections are up: some may be older than we are."""
         self._counts: dict[type[Record], int] = dict.fromkeys(_COUNTERS, 0)
         self._rejected: dict[str, int] = {}
-        self._links = 0
+        self._links = links
         self._age_counts = [0] * (len(AGE_BUCKETS_US) + 1)
         self._age_sum_us = 0
         self._registry = CollectorRegistry()
@@ -57,10 +56,6 @@ class Metrics(Collector):
             self._age_sum_us += record.age_us
         elif isinstance(record, Rejected):
             self._rejected[record.reason] = self._rejected.get(record.reason, 0) + 1
-        elif isinstance(record, LinkUp):
-            self._links += 1
-        elif isinstance(record, LinkDown):
-            self._links -= 1
 
     def text(self) -> bytes:
         """The metrics in Prometheus' text format."""
@@ -78,7 +73,7 @@ class Metrics(Collector):
         for reason, count in self._rejected.items():
             rejected.add_metric([reason], count)
         yield rejected
-        yield GaugeMetricFamily("shoal_links", "Connections that are up.", value=self._links)
+        yield GaugeMetricFamily("shoal_links", "Connections that are up.", value=self._links())
         yield self._ages()
 
     def _ages(self) -> HistogramMetricFamily:

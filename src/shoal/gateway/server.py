@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -17,6 +19,7 @@ from shoal.protocols.streams.tracker import TrackedStream, Tracker
 from shoal.runtime import RuntimeHost
 
 SHUTDOWN_S = 1.0  # what a request under way gets when the node stops
+PORT_MAX = 65_535
 
 
 class Gateway:
@@ -32,36 +35,46 @@ class Gateway:
 
     def __init__(self, host: RuntimeHost, tracker: Tracker | None = None) -> None:
         self.address = ""
-        self.metrics = Metrics()
+        self.metrics = Metrics(lambda: len(host.connections))
         self._host = host
         self._tracker = tracker
         self._runner: web.AppRunner | None = None
+        # One estimate at a time: all pairs of 2,000 nodes take a second of one core.
+        self._estimating = ThreadPoolExecutor(1, thread_name_prefix="shoal-estimate")
         host.observers.append(self.metrics.observe)
 
     async def open(self, listen: str) -> str:
         """Serve on host:port; port 0 takes any free one. The address that it got."""
-        host, _, port = listen.rpartition(":")
-        if not host or not port.isdigit():
-            raise UsageError(f"gateway listen = {listen!r}: write host:port, as in 127.0.0.1:7780")
-        app = web.Application(client_max_size=64 * 1024)
+        host, port = _split(listen)
+        app = web.Application(client_max_size=64 * 1024, middlewares=[_explain])
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/streams", self._streams)
         app.router.add_get("/streams/{id:.+}/topology", self._topology)
         app.router.add_get("/streams/{id:.+}/estimate", self._estimate)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, int(port))
-        await site.start()
-        bound: Any = self._runner.addresses[0]
-        self.address = f"http://{bound[0]}:{bound[1]}"
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise UsageError(
+                f"gateway listen = {listen!r}: {error.strerror or error}: choose another port"
+            ) from error
+        self._runner = runner
+        bound: Any = runner.addresses[0]
+        name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
+        self.address = f"http://{name}:{bound[1]}"
         return self.address
 
     async def close(self) -> None:
         """Stop serving."""
-        self._host.observers.remove(self.metrics.observe)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self.metrics.observe in self._host.observers:
+            self._host.observers.remove(self.metrics.observe)
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+        self._estimating.shutdown()
 
     async def _health(self, request: web.Request) -> web.Response:
         return _json(
@@ -95,9 +108,12 @@ class Gateway:
 
     async def _estimate(self, request: web.Request) -> web.Response:
         state = self._tracked(request)
-        # All pairs of 2,000 nodes take a second: not on the event loop.
-        estimate = await asyncio.to_thread(
-            estimate_delays, list(state.members), _links(state), dict(state.rtts_us)
+        estimate = await asyncio.get_running_loop().run_in_executor(
+            self._estimating,
+            estimate_delays,
+            list(state.members),
+            _links(state),
+            dict(state.rtts_us),
         )
         return _json(estimate)
 
@@ -107,8 +123,16 @@ class Gateway:
             raise _not_found(f"this node is no tracker: ask the tracker of {id}")
         state = self._tracker.streams.get(id)
         if state is None:
-            raise _not_found(f"nobody is in {id} here; GET /streams lists what is tracked")
+            raise _not_found(f"nobody is in {id} here: GET /streams lists what is tracked")
         return state
+
+
+def _split(listen: str) -> tuple[str, int]:
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
+        raise UsageError(f"gateway listen = {listen!r}: write host:port, as in 127.0.0.1:7780")
+    return host, int(port)
 
 
 def _links(state: TrackedStream) -> list[Pair]:
@@ -121,5 +145,23 @@ def _json(value: Any) -> web.Response:
 
 
 def _not_found(text: str) -> web.HTTPNotFound:
-    body = msgspec.json.encode({"error": text}).decode()
-    return web.HTTPNotFound(text=body, content_type="application/json")
+    return web.HTTPNotFound(text=_problem(text), content_type="application/json")
+
+
+def _problem(text: str) -> str:
+    return msgspec.json.encode({"error": text}).decode()
+
+
+@web.middleware
+async def _explain(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Every error is JSON that says what to do instead."""
+    try:
+        return await handler(request)
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+        if error.content_type != "application/json":
+            paths = "/health, /metrics, /streams, /streams/ID/topology and /streams/ID/estimate"
+            text = f"no {request.method} {request.path} here: GET one of {paths}"
+            error.text, error.content_type = _problem(text), "application/json"
+        raise

@@ -49,29 +49,31 @@ class Message(msgspec.Struct, frozen=True):
 
     def as_json(self) -> bytes:
         """One line for programs; bytes come as base64."""
-        return _json_encoder.encode(
-            {
-                "stream": self.id.stream,
-                "partition": self.id.partition,
-                "publisher": self.publisher,
-                "timestamp_ms": self.id.timestamp_ms,
-                "sequence": self.id.sequence,
-                "chain": self.id.chain,
-                "content": self.content,
-                "gap_before": self.gap_before,
-            }
-        )
+        line = {
+            "stream": self.id.stream,
+            "partition": self.id.partition,
+            "publisher": self.publisher,
+            "timestamp_ms": self.id.timestamp_ms,
+            "sequence": self.id.sequence,
+            "chain": self.id.chain,
+            "content": self.content,
+            "gap_before": self.gap_before,
+        }
+        try:
+            return _json_encoder.encode(line)
+        except RecursionError:  # just shallow enough to be read, and one level deeper here
+            return _json_encoder.encode({**line, "content": "nested too deeply"})
 
 
 def encode_content(content: Content) -> tuple[int, bytes]:
     """How content travels: bytes as they are, text as UTF-8, anything else as JSON."""
     if isinstance(content, bytes | bytearray | memoryview):
         return BINARY, bytes(content)
-    if isinstance(content, str):
-        return TEXT, content.encode()
     try:
+        if isinstance(content, str):
+            return TEXT, content.encode()
         return JSON, _json_encoder.encode(content)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"content of type {type(content).__name__} is not JSON ({error}): "
             "publish what JSON can say, a str, or bytes"
@@ -85,8 +87,8 @@ def decode_content(content_type: int, content: bytes) -> Content:
             return msgspec.json.decode(content)
         if content_type == TEXT:
             return content.decode()
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return content
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return content  # whatever a publisher signs, its readers go on
     return content
 
 

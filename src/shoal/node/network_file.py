@@ -34,8 +34,28 @@ from shoal.base.ids import NodeId, parse_node_id, show_node_id
 from shoal.kernel.contact import ADDRESSES_MAX, Contact
 from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
 
-_PORT_MAX = 65_535
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<field>.*)`)?$", re.DOTALL)
+
+
+def _split_source(source: str) -> tuple[str, str]:
+    kind, _, name = source.partition(":")
+    if kind not in ("env", "file") or not name:
+        # Whatever stands there may be the passphrase: it is not repeated.
+        raise ConfigError(
+            "passphrase: write env:NAME or file:PATH to say where it is, "
+            "never the passphrase itself"
+        )
+    return kind, name
+
+
+def _check_address(field: str, address: str) -> None:
+    try:
+        url = urlsplit(address)
+        good = url.scheme in ("ws", "wss") and bool(url.hostname) and url.port is not None
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigError(f"{field}: {address!r} is no address: write ws://HOST:PORT")
 
 
 class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,12 +110,18 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole network file."""
 
     node: NodeSection = NodeSection()
-    trackers: Annotated[tuple[TrackerEntry, ...], Meta(max_length=1)] = ()
-    """A network has one tracker for now."""
+    trackers: tuple[TrackerEntry, ...] = ()
     tracker: TrackerSection | None = None
     gateway: GatewaySection | None = None
     folder: str = "."
     """Where relative paths begin: the file's own folder."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if len(self.trackers) > 1:
+            raise ConfigError(
+                f"trackers: {len(self.trackers)} entries: a network has one tracker for now"
+            )
 
     def path(self, name: str) -> Path:
         """A path that the file names."""
@@ -152,27 +178,6 @@ def read_passphrase(source: str, folder: Path) -> str:
 def tracker_contact(node: NodeId, addresses: list[str]) -> TrackerEntry:
     """What other nodes' files must say to find a tracker."""
     return TrackerEntry(show_node_id(node), tuple(addresses))
-
-
-def _split_source(source: str) -> tuple[str, str]:
-    kind, _, name = source.partition(":")
-    if kind not in ("env", "file") or not name:
-        # Whatever stands there may be the passphrase: it is not repeated.
-        raise ConfigError(
-            "passphrase: write env:NAME or file:PATH to say where it is, "
-            "never the passphrase itself"
-        )
-    return kind, name
-
-
-def _check_address(field: str, address: str) -> None:
-    try:
-        url = urlsplit(address)
-        good = url.scheme in ("ws", "wss") and bool(url.hostname) and url.port is not None
-    except ValueError:
-        good = False
-    if not good:
-        raise ConfigError(f"{field}: {address!r} is no address: write ws://HOST:PORT")
 
 
 def _explain(error: msgspec.ValidationError) -> str:

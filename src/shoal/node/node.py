@@ -10,12 +10,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.base.errors import UsageError
+import msgspec
+
+from shoal.base.errors import ConfigError, UsageError, WrongPassphrase
 from shoal.base.ids import (
     STREAM_ID_CHARS_MAX,
     MessageId,
     NodeId,
     StreamId,
+    parse_node_id,
     show_node_id,
 )
 from shoal.base.units import S_NS
@@ -45,6 +48,23 @@ JOIN_TIMEOUT_S = 15.0  # dialling a tracker, being taken in, opening links: well
 PATIENCE_NS = 2 * S_NS  # a publisher waits this long for stuck neighbours, once
 
 
+class _Membership(msgspec.Struct, eq=False):
+    """Why this node is in a stream."""
+
+    ready: asyncio.Event
+    users: int = 0
+    """Subscriptions, whoever waits to be taken in, and one more if it stays."""
+    stays: bool = False
+    """It publishes, or was asked to carry the stream: until the node's end."""
+    subscriptions: list[Subscription] = []
+
+
+class _Receipt(msgspec.Struct, eq=False):
+    """The token of a Publish: what the machine said to it."""
+
+    id: MessageId | None = None
+
+
 class Node:
     """A running node. Open it with Node.open; its streams end with it."""
 
@@ -53,14 +73,33 @@ class Node:
         self.id: NodeId = key.address
         self.addresses: tuple[str, ...] = ()
         self.tracker: Tracker | None = None
+        self.host: RuntimeHost
+        """The driver underneath, for gateways and metrics."""
         self._key = key
         self._entropy = entropy
         self._rng = Random(entropy.token(16))
+        self._tracker_contact = network.tracker_of(Contact(self.id))
         self._streams: StreamNode | None = None
-        self._host: RuntimeHost
-        self._subscriptions: dict[StreamId, list[Subscription]] = {}
-        self._ready: dict[StreamId, asyncio.Event] = {}
-        self._accepted: MessageId | None = None
+        self._memberships: dict[StreamId, _Membership] = {}
+        self._closed = False
+        self.host = self._make_host()
+
+    def _make_host(self) -> RuntimeHost:
+        machines: list[Machine] = []
+        if self.network.tracker is not None:
+            degree = self.network.tracker.degree
+            seed = self._rng.getrandbits(64)
+            self.tracker = Tracker(lambda stream: RandomPolicy(degree, Random(f"{seed}{stream}")))
+            machines.append(self.tracker)
+        if self._tracker_contact is not None:
+            chain = self._entropy.token(8).hex()
+            self._streams = StreamNode(
+                self.id, self._tracker_contact, self._key.sign, chain, self._rng
+            )
+            machines.append(self._streams)
+        host = RuntimeHost(self.id, machines, [StreamsCodec()], rng=self._rng)
+        host.listeners.append(self._notified)
+        return host
 
     # Life
 
@@ -73,8 +112,7 @@ class Node:
         entropy = entropy or SystemEntropy()
         if not isinstance(network, NetworkFile):
             network = load_network_file(network)
-        key = await asyncio.to_thread(_key, network, entropy)
-        node = cls(network, key, entropy)
+        node = cls(network, await _key(network, entropy), entropy)
         try:
             await node._start()
             yield node
@@ -82,37 +120,23 @@ class Node:
             await node.close()
 
     async def _start(self) -> None:
-        network = self.network
-        machines: list[Machine] = []
-        if network.tracker is not None:
-            degree = network.tracker.degree
-            seed = self._rng.getrandbits(64)
-            self.tracker = Tracker(lambda stream: RandomPolicy(degree, Random(f"{seed}{stream}")))
-            machines.append(self.tracker)
-        if network.trackers or network.tracker is not None:
-            chain = self._entropy.token(8).hex()
-            tracker = network.tracker_of(Contact(self.id))
-            self._streams = StreamNode(Contact(self.id), tracker, self._key.sign, chain, self._rng)
-            machines.append(self._streams)
-        roles = ("tracker", "node") if self.tracker is not None else ("node",)
-        self._host = RuntimeHost(self.id, machines, [StreamsCodec()], rng=self._rng)
-        self._host.listeners.append(self._notified)
-        transport = WebSocketTransport(
-            Credentials(self._key, self._entropy, roles), self._host, tls=_tls(network)
-        )
-        self.addresses = await self._host.open([transport], network.node.listen)
+        roles = ("node",) if self.tracker is None else ("tracker", "node")
+        credentials = Credentials(self._key, self._entropy, roles)
+        transport = WebSocketTransport(credentials, self.host, tls=_tls(self.network))
+        self.addresses = await self.host.open([transport], self.network.node.listen)
 
     async def close(self) -> None:
         """Leave every stream, flush, and close every link."""
-        if not hasattr(self, "_host"):
-            return
-        for subscriptions in self._subscriptions.values():
-            for subscription in subscriptions:
+        self._closed = True
+        for membership in self._memberships.values():
+            membership.ready.set()  # nobody waits for a node that is gone
+            for subscription in membership.subscriptions:
                 subscription.close()
-        if self._streams is not None and self._streams.streams:
-            for stream in list(self._streams.streams):
-                self._host.command(self._streams, LeaveStream(stream))
-        await self._host.stop()
+        try:
+            for stream in list(self._memberships):
+                await self._leave(stream)
+        finally:
+            await self.host.stop()
 
     # Streams
 
@@ -130,96 +154,149 @@ class Node:
 
     async def join(self, id: str) -> None:
         """Help to carry a stream without listening to it."""
-        await self._join((await self.open_stream(id)).id, subscribe=False)
+        await self._stay((await self.open_stream(id)).id)
 
     async def publish(
         self, stream: StreamId, content: bytes, content_type: int, partition: int
     ) -> MessageId:
         """Send one message; used by Stream.publish."""
-        streams = self._stream_machine()
-        if stream not in streams.streams:
-            await self._join(stream, subscribe=False)
-        await self._host.wait_for_room(PATIENCE_NS)
-        self._host.command(streams, Publish(stream, content, content_type, partition))
-        accepted, self._accepted = self._accepted, None
-        if accepted is None:
-            raise UsageError(f"{stream}: the message was not accepted; see the log")
-        return accepted
+        membership = self._memberships.get(stream)
+        if membership is None or not membership.stays:
+            await self._stay(stream)
+        await self.host.wait_for_room(PATIENCE_NS)
+        command, receipt = Publish(stream, content, content_type, partition), _Receipt()
+        await self.host.issue(self._stream_machine(), command, receipt)
+        assert receipt.id is not None  # the machine says so at once, or raises
+        return receipt.id
 
     async def attach(self, stream: StreamId, subscription: Subscription) -> None:
         """Begin to feed a subscription; used by Stream.subscribe."""
-        self._subscriptions.setdefault(stream, []).append(subscription)
-        try:
-            await self._join(stream, subscribe=True)
-        except BaseException:
-            self._subscriptions[stream].remove(subscription)
-            raise
+        await self._enter(stream, subscription)
 
     async def detach(self, stream: StreamId, subscription: Subscription) -> None:
-        """Stop feeding a subscription."""
-        left = self._subscriptions.get(stream, [])
-        if subscription in left:
-            left.remove(subscription)
-
-    async def _join(self, stream: StreamId, *, subscribe: bool) -> None:
-        streams = self._stream_machine()
-        ready = self._ready.setdefault(stream, asyncio.Event())
-        self._host.command(streams, JoinStream(stream, subscribe))
-        try:
-            await asyncio.wait_for(ready.wait(), JOIN_TIMEOUT_S)
-        except TimeoutError:
-            raise UsageError(
-                f"{stream}: no answer from tracker {show_node_id(self._tracker_id())} within "
-                f"{JOIN_TIMEOUT_S:.0f} s: is it running, at the address in the network file?"
-            ) from None
+        """Stop feeding a subscription; the last one to go takes the node out of the stream, unless
+        it publishes there."""
+        await self._exit(stream, subscription)
 
     def degree(self, stream: StreamId) -> int:
         """Neighbours that this node sends a stream's data to."""
         state = self._stream_machine().streams.get(stream)
         return 0 if state is None else len(state.channel.active)
 
+    # Steps
+
+    async def _stay(self, stream: StreamId) -> None:
+        """Be in a stream until the end."""
+        await self._enter(stream, None)
+        membership = self._memberships[stream]
+        if membership.stays:
+            await self._exit(stream, None)  # somebody else was faster
+        membership.stays = True
+
+    async def _enter(self, stream: StreamId, subscription: Subscription | None) -> None:
+        """Be in a stream, for one more reason; undone if it does not come to that."""
+        streams = self._stream_machine()
+        membership = self._memberships.get(stream)
+        if membership is None:
+            membership = self._memberships[stream] = _Membership(asyncio.Event())
+        membership.users += 1
+        if subscription is not None:
+            membership.subscriptions.append(subscription)
+        try:
+            await self.host.issue(streams, JoinStream(stream, subscription is not None))
+            await asyncio.wait_for(membership.ready.wait(), JOIN_TIMEOUT_S)
+            self._stream_machine()
+        except TimeoutError:
+            await self._exit(stream, subscription)
+            raise UsageError(self._no_answer(stream)) from None
+        except BaseException:
+            await self._exit(stream, subscription)
+            raise
+
+    async def _exit(self, stream: StreamId, subscription: Subscription | None) -> None:
+        membership = self._memberships.get(stream)
+        if membership is None:
+            return  # the node is closed
+        if subscription is not None:
+            membership.subscriptions.remove(subscription)
+        membership.users -= 1
+        if not membership.users:
+            await self._leave(stream)
+
+    async def _leave(self, stream: StreamId) -> None:
+        del self._memberships[stream]
+        if self._streams is not None and stream in self._streams.streams:
+            await self.host.issue(self._streams, LeaveStream(stream))
+
     def _notified(self, event: Any) -> None:
         if type(event) is MessageArrived:
-            for subscription in self._subscriptions.get(event.message.id.stream, ()):
+            membership = self._memberships.get(event.message.id.stream)
+            for subscription in membership.subscriptions if membership is not None else ():
                 subscription.push(event)
         elif type(event) is PublishAccepted:
-            self._accepted = event.id
+            if isinstance(event.token, _Receipt):
+                event.token.id = event.id
         elif type(event) is StreamReady:
-            self._ready.setdefault(event.stream, asyncio.Event()).set()
+            membership = self._memberships.get(event.stream)
+            if membership is not None:
+                membership.ready.set()
 
     def _stream_machine(self) -> StreamNode:
+        if self._closed:
+            raise UsageError("this node is closed: open another one")
         if self._streams is None:
             raise UsageError("this node knows no tracker: add [[trackers]] to its network file")
         return self._streams
 
-    def _tracker_id(self) -> NodeId:
-        return self.network.tracker_of(Contact(self.id)).node
-
-    @property
-    def host(self) -> RuntimeHost:
-        """The driver underneath, for gateways and metrics."""
-        return self._host
+    def _no_answer(self, stream: StreamId) -> str:
+        assert self._tracker_contact is not None  # without one nobody waits
+        tracker = self._tracker_contact.node
+        problem = self.host.dial_problem(tracker)
+        return (
+            f"{stream}: no answer from tracker {show_node_id(tracker)} within "
+            f"{JOIN_TIMEOUT_S:g} s{f' ({problem})' if problem else ''}: "
+            "is it running, at the address in the network file?"
+        )
 
 
 def _stream_id(text: str) -> StreamId:
+    """Addresses may be written in upper and lower case; the stream is the same."""
     owner, slash, path = text.partition("/")
-    if not (slash and path and owner) or len(text) > STREAM_ID_CHARS_MAX:
+    if not (slash and path) or len(text) > STREAM_ID_CHARS_MAX:
         raise UsageError(
             f"stream id {text!r}: write the owner's address, a slash and a path, "
             f"{STREAM_ID_CHARS_MAX} characters at most"
         )
-    return StreamId(text)
+    try:
+        return StreamId(f"{show_node_id(parse_node_id(owner))}/{path}")
+    except UsageError as error:
+        raise UsageError(f"stream id {text!r}: {error}") from None
 
 
-def _key(network: NetworkFile, entropy: Entropy) -> PrivateKey:
+async def _key(network: NetworkFile, entropy: Entropy) -> PrivateKey:
     if network.node.key is None:
         return PrivateKey.generate(entropy)
-    return open_keystore(network.path(network.node.key), network.passphrase())
+    path, passphrase = network.path(network.node.key), network.passphrase()
+    try:
+        # It takes a third of a second of one core, on purpose.
+        return await asyncio.to_thread(open_keystore, path, passphrase)
+    except WrongPassphrase as error:
+        if network.node.passphrase is not None:
+            raise
+        raise ConfigError(
+            f"node.passphrase: {path} needs one: write env:NAME or file:PATH"
+        ) from error
 
 
 def _tls(network: NetworkFile) -> ssl.SSLContext | None:
     if network.node.certificate is None:
         return None
+    path = network.path(network.node.certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(network.path(network.node.certificate))
+    try:
+        context.load_cert_chain(path)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(
+            f"node.certificate: {path}: {error}: give a PEM file with certificate and key"
+        ) from error
     return context

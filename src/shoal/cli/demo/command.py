@@ -13,7 +13,8 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from shoal.cli.demo.coordinator import DemoSettings, Snapshot, Summary
+    from shoal.cli.demo.settings import DemoSettings
+    from shoal.cli.demo.summary import Snapshot, Summary
 
 
 def demo(
@@ -38,7 +39,7 @@ def demo(
     Example: shoal demo --seconds 20
     """
     from shoal.base.errors import UsageError
-    from shoal.cli.demo.coordinator import DemoSettings
+    from shoal.cli.demo.settings import DemoSettings
 
     if processes > nodes:
         raise UsageError(f"{processes} processes for {nodes} nodes: give each one node at least")
@@ -60,6 +61,7 @@ def _run(settings: DemoSettings) -> Summary:
     from rich.console import Console
     from rich.live import Live
 
+    from shoal.base.errors import ShoalError
     from shoal.cli.demo.coordinator import run_demo
 
     console = Console(stderr=True)
@@ -90,11 +92,23 @@ def _run(settings: DemoSettings) -> Summary:
                             file=sys.stderr,
                         )
 
-            task = asyncio.ensure_future(run_demo(settings, show))
-            loop.add_signal_handler(signal.SIGINT, task.cancel)
+            stop = asyncio.Event()
+            task = asyncio.ensure_future(run_demo(settings, show, stop))
+
+            def stopped() -> None:
+                """In good order, with a summary; asked again, at once."""
+                if stop.is_set():
+                    task.cancel()
+                stop.set()
+
+            for name in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(name, stopped)
             return await task
 
-    return asyncio.run(main())
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        raise ShoalError("stopped without a summary") from None
 
 
 def _live_table(snapshot: Snapshot, settings: DemoSettings) -> Table:

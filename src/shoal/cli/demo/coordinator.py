@@ -6,79 +6,27 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 
 from shoal.base.errors import ShoalError
 from shoal.cli.demo.checker import Verdict
-from shoal.cli.demo.protocol import Figures, FromWorker, Ready, Start, Stop, Work
+from shoal.cli.demo.protocol import Figures, FromWorker, Hush, Ready, Start, Stop, Work
+from shoal.cli.demo.settings import DemoSettings
+from shoal.cli.demo.summary import Snapshot, Summary, degrees_of, snapshot_of, summarise
 from shoal.node import NetworkFile, Node
 from shoal.node.network_file import TrackerSection, tracker_contact
 
+LOOK_S = 0.5  # how often the table changes
 READY_S = 60.0  # starting interpreters on a busy machine takes its time
-DRAIN_S = 20.0  # after the last message, what is under way may take this long
+DRAIN_S = 120.0  # after the last message, what is under way may take this long
+DRAIN_ROUNDS = 4  # reports of every worker without one more delivery: nothing more comes
 STOP_S = 20.0
 LINE_BYTES_MAX = 1 << 20
-
-
-class DemoSettings(msgspec.Struct, frozen=True):
-    """The Helsinki vehicle stream of the paper, on one machine."""
-
-    nodes: int = 16
-    processes: int = 4
-    degree: int = 4
-    rate: float = 653.0
-    size_bytes: int = 308
-    seconds: float | None = None
-    drop: int = 0
-
-
-class Delays(msgspec.Struct, frozen=True):
-    """Percentiles of the age of messages at their first arrival."""
-
-    p50: float | None
-    p99: float | None
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """How it went; what --json prints."""
-
-    published: int
-    expected: int
-    delivered: int
-    lost: int
-    double: int
-    invented: int
-    duplicates_per_message: float
-    delay_ms: Delays
-    nodes: int
-    degrees: tuple[int, ...]
-    seconds: float
-    rate: float
-    wanted_rate: float
-    cpu_seconds: float
-
-    @property
-    def good(self) -> bool:
-        """Nothing lost, doubled or invented."""
-        return not (self.lost or self.double or self.invented)
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """For the live table."""
-
-    seconds: float
-    published: int
-    delivered: int
-    received: int
-    duplicates: int
-    delay_ms: Delays
-    degrees: tuple[int, ...]
-    nodes: int
 
 
 class WorkerProcess:
@@ -86,8 +34,9 @@ class WorkerProcess:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.ready = asyncio.Event()
+        self.ready = False
         self.figures: Figures | None = None
+        self.reports = 0
         self.reading = asyncio.create_task(self._read())
 
     def tell(self, message: msgspec.Struct) -> None:
@@ -101,13 +50,16 @@ class WorkerProcess:
         while line := await self.process.stdout.readline():
             said = decoder.decode(line)
             if isinstance(said, Ready):
-                self.ready.set()
+                self.ready = True
             else:
                 self.figures = said
+                self.reports += 1
 
 
-async def run_demo(settings: DemoSettings, show: Callable[[Snapshot], None]) -> Summary:
-    """Run until the time is up or the task is cancelled; the network is gone afterwards."""
+async def run_demo(
+    settings: DemoSettings, show: Callable[[Snapshot], None], stop: asyncio.Event
+) -> Summary:
+    """Run until the time is up or stop is set; the network is gone afterwards."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-demo-")))
         network = NetworkFile(tracker=TrackerSection(settings.degree))
@@ -121,16 +73,17 @@ async def run_demo(settings: DemoSettings, show: Callable[[Snapshot], None]) -> 
             drop = settings.drop if number == settings.processes - 1 else 0
             work = Work(entry, stream, str(folder), tuple(names), drop)
             workers.append(await _start_worker(work, stack))
-        await _all_ready(workers)
+        await _all_ready(workers, stop)
         begin = time.perf_counter()
         workers[0].tell(Start(settings.rate, settings.size_bytes, settings.seconds))
-        with suppress(asyncio.CancelledError):  # Ctrl-C: end in good order, and say how it went
-            await _watch(workers, settings, begin, show)
+        await _watch(workers, settings, begin, show, stop)
         elapsed_s = time.perf_counter() - begin
+        workers[0].tell(Hush())
         await _drain(workers, settings.nodes)
+        degrees = degrees_of(_known(workers))  # while the overlay still stands
         await _stop(workers)
-        verdict = await _check(folder)
-        return _summarise(verdict, workers, settings, elapsed_s)
+        verdict = await _check(folder, settings)
+        return summarise(verdict, _known(workers), settings, elapsed_s, degrees)
 
 
 async def _start_worker(work: Work, stack: AsyncExitStack) -> WorkerProcess:
@@ -141,6 +94,7 @@ async def _start_worker(work: Work, stack: AsyncExitStack) -> WorkerProcess:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=LINE_BYTES_MAX,
+        start_new_session=True,  # Ctrl-C is for us: we stop them, in good order
     )
     worker = WorkerProcess(process)
     stack.push_async_callback(_end, worker)
@@ -149,21 +103,26 @@ async def _start_worker(work: Work, stack: AsyncExitStack) -> WorkerProcess:
 
 
 async def _end(worker: WorkerProcess) -> None:
-    if worker.process.returncode is None:
-        worker.process.kill()
+    with suppress(ProcessLookupError):
+        if worker.process.returncode is None:
+            worker.process.kill()
     await worker.process.wait()
     worker.reading.cancel()
     await asyncio.gather(worker.reading, return_exceptions=True)
 
 
-async def _all_ready(workers: list[WorkerProcess]) -> None:
-    try:
-        await asyncio.wait_for(asyncio.gather(*(w.ready.wait() for w in workers)), READY_S)
-    except TimeoutError:
-        missing = sum(not w.ready.is_set() for w in workers)
-        raise ShoalError(
-            f"{missing} of {len(workers)} worker processes did not get ready within {READY_S:.0f} s"
-        ) from None
+async def _all_ready(workers: list[WorkerProcess], stop: asyncio.Event) -> None:
+    deadline = time.perf_counter() + READY_S
+    while missing := sum(not worker.ready for worker in workers):
+        if time.perf_counter() > deadline:
+            raise ShoalError(
+                f"{missing} of {len(workers)} worker processes did not get ready "
+                f"within {READY_S:.0f} s"
+            )
+        if stop.is_set():
+            raise ShoalError("stopped before the network was ready")
+        _check_alive(workers)
+        await asyncio.sleep(0.02)
 
 
 async def _watch(
@@ -171,12 +130,14 @@ async def _watch(
     settings: DemoSettings,
     begin: float,
     show: Callable[[Snapshot], None],
+    stop: asyncio.Event,
 ) -> None:
     """Show how it goes until the publisher is done."""
-    while True:
-        await asyncio.sleep(0.5)
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LOOK_S)
         _check_alive(workers)
-        show(_snapshot(workers, settings, begin))
+        show(snapshot_of(_known(workers), settings, time.perf_counter() - begin))
         publisher = workers[0].figures
         over = settings.seconds is not None and time.perf_counter() - begin > settings.seconds
         if over and publisher is not None and not publisher.publishing:
@@ -184,104 +145,83 @@ async def _watch(
 
 
 def _check_alive(workers: list[WorkerProcess]) -> None:
-    for worker in workers:
+    for number, worker in enumerate(workers):
         if worker.process.returncode is not None:
-            raise ShoalError(f"a worker process ended with code {worker.process.returncode}")
+            _fail(number, worker)
+        if worker.reading.done():
+            problem = worker.reading.exception()
+            if problem is not None:
+                raise ShoalError(f"worker process {number} makes no sense: {problem}")
+
+
+def _fail(number: int, worker: WorkerProcess) -> NoReturn:
+    raise ShoalError(
+        f"worker process {number} ended with code {worker.process.returncode} before its time; "
+        "what it said is above"
+    )
 
 
 async def _drain(workers: list[WorkerProcess], nodes: int) -> None:
     """Wait until everything is there, or nothing more comes."""
     deadline = time.perf_counter() + DRAIN_S
     before, unchanged = -1, 0
-    while time.perf_counter() < deadline and unchanged < 4:
-        await asyncio.sleep(0.5)
-        published = sum(w.figures.published for w in workers if w.figures)
-        delivered = sum(w.figures.delivered for w in workers if w.figures)
-        if delivered >= published * (nodes - 1):
+    while unchanged < DRAIN_ROUNDS:
+        await _next_round(workers, deadline)
+        known = _known(workers)
+        delivered = sum(figures.delivered for figures in known)
+        if not any(figures.publishing for figures in known):
+            if delivered >= sum(figures.published for figures in known) * (nodes - 1):
+                return
+            unchanged = unchanged + 1 if delivered == before else 0
+        if time.perf_counter() > deadline:
             return
-        unchanged = unchanged + 1 if delivered == before else 0
         before = delivered
+
+
+async def _next_round(workers: list[WorkerProcess], deadline: float) -> None:
+    """Every worker says once more how far it is: on a busy machine that takes its time."""
+    seen = [worker.reports for worker in workers]
+    while any(worker.reports == known for worker, known in zip(workers, seen, strict=True)):
+        if time.perf_counter() > deadline:
+            return
+        _check_alive(workers)
+        await asyncio.sleep(0.05)
 
 
 async def _stop(workers: list[WorkerProcess]) -> None:
     for worker in workers:
-        if worker.process.returncode is None:
-            worker.tell(Stop())
-    await asyncio.wait_for(asyncio.gather(*(w.process.wait() for w in workers)), STOP_S)
-    await asyncio.gather(*(w.reading for w in workers))
+        worker.tell(Stop())
+    try:
+        ends = [worker.process.wait() for worker in workers]
+        await asyncio.wait_for(asyncio.gather(*ends), STOP_S)
+    except TimeoutError:
+        raise ShoalError(f"a worker process did not end within {STOP_S:.0f} s") from None
+    await asyncio.gather(*(worker.reading for worker in workers))
+    for number, worker in enumerate(workers):
+        if worker.process.returncode:
+            _fail(number, worker)
 
 
-async def _check(folder: Path) -> Verdict:
+async def _check(folder: Path, settings: DemoSettings) -> Verdict:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "shoal.cli.demo.checker",
         str(folder),
         stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     out, _ = await process.communicate()
-    return msgspec.json.decode(out, type=Verdict)
+    try:
+        verdict = msgspec.json.decode(out, type=Verdict)
+    except msgspec.DecodeError:
+        raise ShoalError(
+            f"the checker ended with code {process.returncode} and without a verdict"
+        ) from None
+    if verdict.subscribers != settings.nodes:
+        raise ShoalError(f"{verdict.subscribers} of {settings.nodes} subscribers kept a journal")
+    return verdict
 
 
-def _sums(workers: list[WorkerProcess]) -> tuple[Counter[int], tuple[int, ...]]:
-    ages: Counter[int] = Counter()
-    degrees: list[int] = []
-    for worker in workers:
-        if worker.figures is not None:
-            ages.update(worker.figures.ages_tenth_ms)
-            degrees.extend(worker.figures.degrees)
-    return ages, tuple(degrees)
-
-
-def _delays(ages: Counter[int]) -> Delays:
-    return Delays(_percentile(ages, 0.5), _percentile(ages, 0.99))
-
-
-def _percentile(ages: Counter[int], share: float) -> float | None:
-    total, passed = sum(ages.values()), 0
-    for age in sorted(ages):
-        passed += ages[age]
-        if passed >= share * total:
-            return age / 10
-    return None
-
-
-def _snapshot(workers: list[WorkerProcess], settings: DemoSettings, begin: float) -> Snapshot:
-    known = [w.figures for w in workers if w.figures is not None]
-    ages, degrees = _sums(workers)
-    return Snapshot(
-        time.perf_counter() - begin,
-        sum(f.published for f in known),
-        sum(f.delivered for f in known),
-        sum(f.received for f in known),
-        sum(f.duplicates for f in known),
-        _delays(ages),
-        degrees,
-        settings.nodes,
-    )
-
-
-def _summarise(
-    verdict: Verdict, workers: list[WorkerProcess], settings: DemoSettings, elapsed_s: float
-) -> Summary:
-    known = [w.figures for w in workers if w.figures is not None]
-    ages, degrees = _sums(workers)
-    received = sum(f.received for f in known)
-    publishing_s = settings.seconds if settings.seconds is not None else elapsed_s
-    # The journal of the publisher's own subscriber counts for nothing: it is no delivery.
-    return Summary(
-        published=verdict.published,
-        expected=verdict.expected - verdict.published,
-        delivered=verdict.delivered - verdict.published,
-        lost=verdict.lost,
-        double=verdict.double,
-        invented=verdict.invented,
-        duplicates_per_message=sum(f.duplicates for f in known) / received if received else 0.0,
-        delay_ms=_delays(ages),
-        nodes=settings.nodes,
-        degrees=degrees,
-        seconds=elapsed_s,
-        rate=verdict.published / publishing_s if publishing_s else 0.0,
-        wanted_rate=settings.rate,
-        cpu_seconds=sum(f.cpu_seconds for f in known) + time.process_time(),
-    )
+def _known(workers: list[WorkerProcess]) -> list[Figures]:
+    return [worker.figures for worker in workers if worker.figures is not None]

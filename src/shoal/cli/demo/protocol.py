@@ -26,8 +26,12 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     seconds: float | None
 
 
+class Hush(msgspec.Struct, frozen=True, tag=True):
+    """To the publisher: publish no more."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """To anyone: end what you do, and answer Stopped."""
+    """To anyone: say your last Figures, and end."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -45,10 +49,10 @@ class Figures(msgspec.Struct, frozen=True, tag=True):
     duplicates: int
     degrees: tuple[int, ...]
     ages_tenth_ms: dict[int, int]
-    """Deliveries by age, in tenths of a millisecond."""
+    """Deliveries by age, in tenths of a millisecond, coarser for large ones."""
     publishing: bool
     cpu_seconds: float
 
 
-ToWorker = Start | Stop
+ToWorker = Start | Hush | Stop
 FromWorker = Ready | Figures

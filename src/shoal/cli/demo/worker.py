@@ -2,28 +2,31 @@
 
     python -m shoal.cli.demo.worker
 
-Its first line of stdin is its Work; then Start (for the worker with the publisher) and Stop.
+Its first line of stdin is its Work; then Start and Hush (for the worker with the publisher) and
+Stop. If stdin ends without a Stop, whoever started it is gone, and so it ends as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import msgspec
 
 from shoal.cli.demo.checker import PUBLISHED
 from shoal.cli.demo.journal import Journal
-from shoal.cli.demo.protocol import Figures, Ready, Start, Stop, ToWorker, Work
+from shoal.cli.demo.protocol import Figures, Hush, Ready, Start, Stop, ToWorker, Work
 from shoal.kernel.records import ReceivedAgain, ReceivedFirst, Record
 from shoal.node import NetworkFile, Node, Stream, Subscription
 
 FIGURES_S = 0.5
 BURST_MAX = 64  # messages published in one turn to catch up; the rest waits its turn
+AGE_TENTH_MS_MAX = 600_000  # a minute
 
 
 class Tally:
@@ -37,20 +40,22 @@ class Tally:
         """An observer of every node's records."""
         if type(record) is ReceivedFirst:
             self.received += 1
-            self.ages_tenth_ms[record.age_us // 100] += 1
+            self.ages_tenth_ms[_rounded(record.age_us // 100)] += 1
         elif type(record) is ReceivedAgain:
             self.duplicates += 1
 
 
 class Worker:
-    """The nodes of one process."""
+    """The nodes of one process. If one of its tasks fails, so does the process."""
 
-    def __init__(self, work: Work, stack: AsyncExitStack) -> None:
+    def __init__(self, work: Work, stack: AsyncExitStack, group: asyncio.TaskGroup) -> None:
         self._work = work
         self._stack = stack
+        self._group = group
         self._tally = Tally()
         self._nodes: list[Node] = []
         self._streams: list[Stream] = []
+        self._listening: list[asyncio.Task[None]] = []
         self._publishing: asyncio.Task[None] | None = None
         self._drop = work.drop
 
@@ -64,8 +69,8 @@ class Worker:
             messages = await self._stack.enter_async_context(stream.subscribe(queue_max=1_000_000))
             journal = Journal(Path(self._work.folder, f"received-{name}.journal"))
             self._stack.enter_context(journal)
-            task = asyncio.create_task(self._listen(messages, journal, node))
-            self._stack.callback(task.cancel)
+            listening = self._group.create_task(self._listen(messages, journal))
+            self._listening.append(listening)
             self._nodes.append(node)
             self._streams.append(stream)
 
@@ -73,13 +78,18 @@ class Worker:
         """The first node of this worker publishes."""
         journal = Journal(Path(self._work.folder, PUBLISHED))
         self._stack.enter_context(journal)
-        self._publishing = asyncio.create_task(self._publish(start, journal))
+        self._publishing = self._group.create_task(self._publish(start, journal))
 
-    async def stop_publishing(self) -> None:
+    def stop_publishing(self) -> None:
         """Publish no more."""
         if self._publishing is not None:
             self._publishing.cancel()
-            await asyncio.gather(self._publishing, return_exceptions=True)
+
+    def stop(self) -> None:
+        """Let every task end."""
+        self.stop_publishing()
+        for listening in self._listening:
+            listening.cancel()
 
     def figures(self) -> Figures:
         """Sums so far."""
@@ -101,18 +111,17 @@ class Worker:
         """At the given rate. Falling behind, it catches up in bounded bursts; held up, it waits."""
         begin = time.perf_counter()
         stream = self._streams[0]
-        padding = "x" * max(0, start.size_bytes - 110)
         while start.seconds is None or time.perf_counter() - begin < start.seconds:
             due = int((time.perf_counter() - begin) * start.rate) - self._tally.published
             for _ in range(min(due, BURST_MAX)):
                 number = self._tally.published
-                content = f'{{"vehicle": {number % 900}, "number": {number}, "note": "{padding}"}}'
+                content = _content(number, start.size_bytes)
                 id = await stream.publish(content)
                 journal.write(id, content)
                 self._tally.published += 1
             await asyncio.sleep(0.002)
 
-    async def _listen(self, messages: Subscription, journal: Journal, node: Node) -> None:
+    async def _listen(self, messages: Subscription, journal: Journal) -> None:
         async for message in messages:
             own = message.hops == 0
             if self._drop and not own:
@@ -122,27 +131,40 @@ class Worker:
             self._tally.delivered += not own
 
 
+def _content(number: int, size: int) -> str:
+    """A message of so many bytes, no two alike."""
+    head = f'{{"vehicle": {number % 900}, "number": {number}, "note": "'
+    return f'{head}{"x" * (size - len(head) - 2)}"}}'
+
+
+def _rounded(tenth_ms: int) -> int:
+    """Three digits are enough, and keep the table of ages small, however late messages are."""
+    step = 1 if tenth_ms < 1_000 else 10 if tenth_ms < 10_000 else 100
+    return min(tenth_ms - tenth_ms % step, AGE_TENTH_MS_MAX)
+
+
 async def _main() -> None:
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     work = msgspec.json.decode(await reader.readline(), type=Work)
-    async with AsyncExitStack() as stack:
-        worker = Worker(work, stack)
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        worker = Worker(work, stack, group)
         await worker.open()
         _say(Ready(len(work.names)))
         decoder = msgspec.json.Decoder(ToWorker)
-        reporting = asyncio.create_task(_report(worker))
-        stack.callback(reporting.cancel)
+        reporting = group.create_task(_report(worker))
         while line := await reader.readline():
             command = decoder.decode(line)
             if isinstance(command, Start):
                 worker.start_publishing(command)
+            elif isinstance(command, Hush):
+                worker.stop_publishing()
             elif isinstance(command, Stop):
-                await worker.stop_publishing()
                 break
-        last = worker.figures()  # while the overlay still stands
-    _say(last)
+        reporting.cancel()
+        worker.stop()
+        _say(worker.figures())
 
 
 async def _report(worker: Worker) -> None:
@@ -152,7 +174,10 @@ async def _report(worker: Worker) -> None:
 
 
 def _say(message: msgspec.Struct) -> None:
-    print(msgspec.json.encode(message).decode(), flush=True)
+    data = msgspec.json.encode(message) + b"\n"
+    with suppress(BrokenPipeError):  # nobody listens: stdin will say so, too
+        while data:
+            data = data[os.write(sys.stdout.fileno(), data) :]
 
 
 def main() -> None:

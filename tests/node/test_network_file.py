@@ -1,0 +1,180 @@
+"""The network file: what it may say, and what is said about it when it may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shoal.base.errors import ConfigError, NotFound, UsageError
+from shoal.base.ids import parse_node_id
+from shoal.kernel.contact import Contact
+from shoal.node import NetworkFile, load_network_file
+from shoal.node.network_file import NodeSection, TrackerEntry, read_passphrase, tracker_contact
+
+ID = "0x7e5f4552091a69125d5dfcb7b8c2659029395bdf"
+TRACKER = f'[[trackers]]\nid = "{ID}"\naddresses = ["ws://127.0.0.1:7700"]\n'
+
+WHOLE = f"""
+[node]
+key = "node.key"
+passphrase = "env:SHOAL_PASSPHRASE"
+listen = ["ws://127.0.0.1:0", "wss://[::1]:7701"]
+certificate = "node.pem"
+
+{TRACKER}
+
+[tracker]
+degree = 6
+
+[gateway]
+listen = "127.0.0.1:7780"
+"""
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "shoal.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    network = load_network_file(str(written(tmp_path, WHOLE)))
+    assert network.node == NodeSection(
+        "node.key",
+        "env:SHOAL_PASSPHRASE",
+        ("ws://127.0.0.1:0", "wss://[::1]:7701"),
+        "node.pem",
+    )
+    assert network.trackers[0].contact() == Contact(parse_node_id(ID), ("ws://127.0.0.1:7700",))
+    assert network.tracker is not None
+    assert network.tracker.degree == 6
+    assert network.gateway is not None
+    assert network.gateway.listen == "127.0.0.1:7780"
+    assert network.path("node.key") == tmp_path / "node.key"
+    assert network.path("/etc/node.key") == Path("/etc/node.key")
+
+
+def test_an_empty_file_is_a_node_that_knows_nobody(tmp_path: Path) -> None:
+    network = load_network_file(written(tmp_path, ""))
+    assert network.node.listen == ("ws://127.0.0.1:0",)
+    assert network.tracker_of(Contact(parse_node_id(ID))) is None
+
+
+def test_the_streams_go_to_the_tracker_that_is_named_else_to_oneself(tmp_path: Path) -> None:
+    own = Contact(parse_node_id("0x" + "11" * 20))
+    both = load_network_file(written(tmp_path, TRACKER + "[tracker]\n"))
+    tracker = both.tracker_of(own)
+    assert tracker is not None
+    assert tracker.node == parse_node_id(ID)
+    alone = load_network_file(written(tmp_path, "[tracker]\n"))
+    assert alone.tracker_of(own) == own
+
+
+def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "missing.toml"
+    with pytest.raises(NotFound, match=r"missing\.toml: write one \(see docs/network-file\.md\)"):
+        load_network_file(path)
+    with pytest.raises(NotFound, match="write one"):
+        load_network_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "remedy"),
+    [
+        ("[node]\nlisten = 5", "node.listen", "expected `array`"),
+        ('[node]\nlisten = ["http://x"]', "listen", "write ws://HOST:PORT"),
+        ('[node]\nlisten = ["ws://x"]', "listen", "write ws://HOST:PORT"),
+        ('[node]\nlisten = ["ws://x:99999"]', "listen", "write ws://HOST:PORT"),
+        ('[node]\nlisten = ["ws://[x:1"]', "listen", "write ws://HOST:PORT"),
+        ('[node]\nlisten = ["wss://127.0.0.1:1"]', "listen", "name its PEM file"),
+        ('[node]\npassphrase = "hunter2"', "passphrase", "write env:NAME or file:PATH"),
+        ('[node]\npassphrase = "env:"', "passphrase", "write env:NAME or file:PATH"),
+        ("[node]\nkey = 1", "node.key", "expected `str"),
+        ("[node]\nkye = 'x'", "node", "kye"),
+        ("[nodes]", "nodes", "unknown field"),
+        ('folder = "/"', "folder", "the file's own folder"),
+        ("[tracker]\ndegree = 2", "tracker.degree", "expected `int` >= 3"),
+        ("[tracker]\ndegree = 65", "tracker.degree", "expected `int` <= 64"),
+        (f'[[trackers]]\nid = "{ID}"', "trackers", "missing required field `addresses`"),
+        (f'[[trackers]]\nid = "{ID}"\naddresses = []', "trackers[0].addresses", "length >= 1"),
+        (
+            f'[[trackers]]\nid = "{ID}"\naddresses = ["tcp:1"]',
+            "trackers",
+            "write ws://HOST:PORT",
+        ),
+        (
+            '[[trackers]]\nid = "0x12"\naddresses = ["ws://x:1"]',
+            "trackers",
+            "write 0x and 40 hex digits",
+        ),
+        (TRACKER * 2, "trackers", "a network has one tracker for now"),
+        ("[gateway]\nlisten = 7780", "gateway.listen", "expected `str`"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_field_and_remedy(
+    tmp_path: Path, text: str, field: str, remedy: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_network_file(path)
+    complaint = str(caught.value)
+    assert complaint.startswith(f"{path}: ")
+    assert field in complaint
+    assert remedy in complaint
+    assert "\n" not in complaint
+    assert "hunter2" not in complaint
+
+
+@pytest.mark.parametrize("text", [b"a = ", b"\xff\xfe", b"x = 1\nx = 2", b"[node"])
+def test_what_is_no_toml_says_where(tmp_path: Path, text: bytes) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(ConfigError, match=r"shoal\.toml is no TOML: ."):
+        load_network_file(path)
+
+
+def test_misuse_from_python_is_refused_alike() -> None:
+    entry = tracker_contact(parse_node_id(ID), ["ws://127.0.0.1:1"])
+    with pytest.raises(ConfigError, match="one tracker for now"):
+        NetworkFile(trackers=(entry, entry))
+    with pytest.raises(UsageError, match="40 hex digits"):
+        TrackerEntry("x", ("ws://127.0.0.1:1",))
+    with pytest.raises(ConfigError, match="write ws://HOST:PORT"):
+        NodeSection(listen=("x",))
+
+
+# Passphrases
+
+
+def test_passphrases_come_from_the_environment_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOAL_TEST_PASSPHRASE", " from env ")
+    assert read_passphrase("env:SHOAL_TEST_PASSPHRASE", tmp_path) == " from env "
+    (tmp_path / "secret").write_text(" from file \r\n")
+    assert read_passphrase("file:secret", tmp_path) == " from file "
+    assert read_passphrase(f"file:{tmp_path}/secret", Path()) == " from file "
+    text = '[node]\nkey = "k"\npassphrase = "file:secret"'
+    assert load_network_file(written(tmp_path, text)).passphrase() == " from file "
+    assert load_network_file(written(tmp_path, "")).passphrase() == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("env:SHOAL_TEST_UNSET", "set the variable SHOAL_TEST_UNSET"),
+        ("file:missing", "cannot read .*missing: No such file"),
+        ("file:.", "cannot read .*: Is a directory"),
+        ("file:binary", "cannot read .*binary: it is no text"),
+        ("hunter2", "write env:NAME or file:PATH"),
+        ("pass:hunter2", "write env:NAME or file:PATH"),
+    ],
+)
+def test_a_passphrase_that_cannot_be_had_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, complaint: str
+) -> None:
+    monkeypatch.delenv("SHOAL_TEST_UNSET", raising=False)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        read_passphrase(source, tmp_path)
+    assert "hunter2" not in str(caught.value)
