@@ -187,6 +187,7 @@ class Endpoint(ABC):
         outcome = self._outcomes.pop(link, None)
         if outcome is not None and not outcome.done():
             outcome.set_exception(DialFailed(detail))
+            outcome.exception()  # seen: the dial may have been cancelled, and nobody waits for it
 
     async def _attempt(self, address: str, peer: NodeId) -> AuthenticatedLink:
         try:
