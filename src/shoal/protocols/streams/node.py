@@ -109,6 +109,8 @@ class StreamNode:
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         """The one entry point."""
         self._now_ns = now_ns
+        if type(event) is MessageReceived and type(event.message) is Flood:
+            return self._flooding.receive(event.peer, event.message, now_ns)  # nine in ten inputs
         handler = _INPUTS.get(type(event))
         return handler(self, event) if handler is not None else []
 
@@ -198,9 +200,6 @@ class StreamNode:
         return self._moved(state, overlay.closing_timed_out(key[2]))
 
     # Messages
-
-    def _on_flood(self, peer: NodeId, message: Flood) -> list[Effect]:
-        return self._flooding.receive(peer, message, self._now_ns)
 
     def _on_ping(self, peer: NodeId, message: Ping) -> list[Effect]:
         return [Send(Pong(message.nonce), (peer,))]
@@ -375,7 +374,6 @@ _INPUTS: dict[type[Input], Callable[[StreamNode, Any], list[Effect]]] = {
 }
 
 _MESSAGES: dict[type, Callable[[StreamNode, NodeId, Any], list[Effect]]] = {
-    Flood: StreamNode._on_flood,
     Open: StreamNode._on_open,
     Close: StreamNode._on_close,
     Heads: StreamNode._on_repair,
