@@ -1,0 +1,155 @@
+"""`shoal tracker` and `shoal node`, as processes that run until they are told to stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import tomllib
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
+from shoal.node import load_network_file
+from shoal.node import node as node_module
+from tests.cli.test_app import ends
+from tests.system.processes import Running, run
+
+STREAM = "0x" + "ab" * 20 + "/x"
+
+
+@contextmanager
+def tracker(folder: Path, *options: str) -> Iterator[Running]:
+    """A tracker, and its entry as a network file in a folder."""
+    with Running("tracker", "--listen", "ws://127.0.0.1:0", *options, folder=folder) as running:
+        running.wait_for(lambda: any(line.startswith("addresses") for line in running.out))
+        (folder / "shoal.toml").write_text("\n".join(running.out) + "\n")
+        yield running
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+def test_a_tracker_prints_a_network_file_and_ends_when_told(
+    tmp_path: Path, name: signal.Signals
+) -> None:
+    with tracker(tmp_path, "--gateway", "127.0.0.1:0", "--degree", "5") as running:
+        network = load_network_file(tmp_path / "shoal.toml")
+        (entry,) = network.trackers
+        assert entry.addresses[0].startswith("ws://127.0.0.1:")
+        gateway = running.out[0].removeprefix("# gateway ")
+        health = get(gateway + "/health")
+        assert health == {"node": entry.id, "links": 0, "tracker": True}
+        assert running.end(name) == 0
+        assert running.err == []
+
+
+def test_a_key_makes_a_tracker_the_same_each_time(tmp_path: Path) -> None:
+    entropy = SeededEntropy("tracker")
+    key = PrivateKey.generate(entropy)
+    cost = ScryptCost(n=16, r=1, p=1)
+    create_keystore(tmp_path / "tracker.key", key, "open sesame", entropy, cost=cost)
+    (tmp_path / "secret").write_text("open sesame")
+    with tracker(tmp_path, "--key", "tracker.key", "--passphrase", "file:secret"):
+        entry = tomllib.loads((tmp_path / "shoal.toml").read_text())["trackers"][0]
+        assert entry["id"] == "0x" + key.address.hex()
+
+
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+def test_a_node_carries_streams_and_ends_when_told(tmp_path: Path, name: signal.Signals) -> None:
+    with tracker(tmp_path, "--gateway", "127.0.0.1:0") as tracking:
+        gateway = tracking.out[0].removeprefix("# gateway ")
+        config = (tmp_path / "shoal.toml").read_text() + '\n[gateway]\nlisten = "127.0.0.1:0"\n'
+        (tmp_path / "node.toml").write_text(config)
+        other = "0x" + "cd" * 20 + "/y"
+        arguments = ("node", "--config", "node.toml", "--stream", STREAM, "--stream", other)
+        with Running(*arguments, folder=tmp_path) as running:
+            running.wait_for(lambda: len(running.out) == 2)
+            assert running.out[0].startswith("# gateway http://127.0.0.1:")
+            assert running.out[1].startswith("node 0x")
+            running.wait_for(lambda: len(get(gateway + "/streams")) == 2)
+            assert get(gateway + "/streams") == [
+                {"id": STREAM, "members": 1},
+                {"id": other, "members": 1},
+            ]
+            assert running.end(name) == 0
+            assert running.err == []
+        tracking.wait_for(lambda: get(gateway + "/streams") == [])  # it said goodbye
+
+
+def test_a_node_without_streams_waits(tmp_path: Path) -> None:
+    (tmp_path / "shoal.toml").write_text("")
+    with Running("node", folder=tmp_path) as running:
+        running.wait_for(lambda: running.out)
+        assert running.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["node", "--config", "missing.toml"], "no network file missing.toml: write one"),
+        (["node", "--config", "bad.toml"], "bad.toml: tracker.degree: expected `int` >= 3"),
+        (["node", "--config", "empty.toml", "--stream", STREAM], "add [[trackers]]"),
+        (["node", "--config", "empty.toml", "--stream", "x"], "stream id 'x': write the owner"),
+        (["tracker", "--listen", "http://x"], "write ws://HOST:PORT"),
+        (["tracker", "--listen", "wss://127.0.0.1:0"], "needs a certificate"),
+        (["tracker", "--listen", "ws://127.0.0.1:0", "--gateway", "x"], "write host:port"),
+        (["tracker", "--key", "missing.key"], "missing.key"),
+    ],
+)
+def test_misuse_is_one_line_and_exit_code_2(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    complaint: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.toml").write_text("[tracker]\ndegree = 1\n")
+    (tmp_path / "empty.toml").write_text("")
+    assert ends(*arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("shoal: ")
+    assert error.count("\n") == 1
+    assert complaint in error
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("tracker", "--listen", f"ws://127.0.0.1:{port}", folder=tmp_path)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.startswith(f"shoal: cannot listen on ws://127.0.0.1:{port}: ")
+        assert done.stderr.count("\n") == 1
+        listen = ("--listen", "ws://127.0.0.1:0", "--gateway", f"127.0.0.1:{port}")
+        done = run("tracker", *listen, folder=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"shoal: gateway listen = '127.0.0.1:{port}': ")
+        assert done.stderr.count("\n") == 1
+
+
+def test_a_tracker_that_does_not_answer_ends_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(node_module, "JOIN_TIMEOUT_S", 0.2)
+    config = tmp_path / "shoal.toml"
+    config.write_text(f'[[trackers]]\nid = "{STREAM[:42]}"\naddresses = ["ws://127.0.0.1:9"]\n')
+    assert ends("node", "--config", str(config), "--stream", STREAM) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"shoal: {STREAM}: no answer from tracker {STREAM[:42]} within 0.2 s")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["tracker", "node"])
+def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends(command, "--help") == 0
+    assert f"Example: shoal {command}" in capsys.readouterr().out

@@ -1,0 +1,220 @@
+"""`shoal stream`: the sessions of the README, in real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import pytest
+
+from tests.cli.test_app import ends
+from tests.cli.test_serve import tracker
+from tests.node.network import free_port
+from tests.system.processes import SHOAL, Running, run
+
+ROOT = Path(__file__).parents[2]
+STREAM = "0x" + "ab" * 20 + "/vehicles"
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Path]:
+    """A folder with the network file of a tracker that runs."""
+    with tracker(tmp_path):
+        yield tmp_path
+
+
+class Subscriber(Running):
+    """One that has its place, and what it printed."""
+
+    def __init__(self, folder: Path, *options: str, id: str = STREAM) -> None:
+        super().__init__("stream", "subscribe", id, *options, folder=folder)
+        self.wait_for(lambda: self.err == [f"subscribed to {id}"])
+
+    def contents(self) -> list[Any]:
+        return [json.loads(line)["content"] for line in self.out]
+
+
+def publish(folder: Path, text: str, *options: str, id: str = STREAM) -> str:
+    """Publish lines; the publisher's stderr."""
+    done = run("stream", "publish", id, *options, folder=folder, text=text)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_what_one_terminal_publishes_another_prints(network: Path) -> None:
+    with Subscriber(network) as subscriber:
+        said = publish(network, '{"speed": 8.3}\nnot json\n[1]\n\nno end')
+        assert said == f"publishing to {STREAM}\n"
+        subscriber.wait_for(lambda: len(subscriber.out) == 5)
+        assert subscriber.contents() == [{"speed": 8.3}, "not json", [1], "", "no end"]
+        line = json.loads(subscriber.out[0])
+        assert line["stream"] == STREAM
+        assert re.fullmatch("0x[0-9a-f]{40}", line["publisher"])
+        assert line["gap_before"] is None
+        assert set(line) == {
+            "stream", "partition", "publisher", "timestamp_ms", "sequence", "chain", "content",
+            "gap_before",
+        }  # fmt: skip
+        publish(network, '{"a": 1}\n', "--text")
+        subscriber.wait_for(lambda: len(subscriber.out) == 6)
+        assert subscriber.contents()[-1] == '{"a": 1}'
+        assert subscriber.end(signal.SIGINT) == 0
+        assert len(subscriber.err) == 1
+
+
+def test_a_file_may_be_published(network: Path) -> None:
+    lines = network / "lines"
+    lines.write_bytes(b"".join(b"%d\n" % number for number in range(500)) + b"\xff\xfe\n")
+    with Subscriber(network, "--count", "501") as subscriber:
+        with lines.open() as stdin:
+            command = [*SHOAL, "stream", "publish", STREAM]
+            subprocess.run(command, cwd=network, stdin=stdin, check=True, capture_output=True)
+        assert subscriber.end() == 0, "it has counted"
+        expected = [*range(500), base64.b64encode(b"\xff\xfe").decode()]
+        assert subscriber.contents() == expected
+
+
+def test_lines_are_published_as_they_come(network: Path) -> None:
+    with (
+        Subscriber(network) as subscriber,
+        Running("stream", "publish", STREAM, folder=network) as publisher,
+    ):
+        for number in range(3):
+            publisher.say(f"{number}\n")
+            subscriber.wait_for(lambda n=number: subscriber.contents() == list(range(n + 1)))  # type: ignore[misc]
+        publisher.hang_up()
+        assert publisher.end() == 0
+
+
+@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_both_sides_in_good_order(network: Path, name: signal.Signals) -> None:
+    with (
+        Subscriber(network) as subscriber,
+        Running("stream", "publish", STREAM, folder=network) as publisher,
+    ):
+        publisher.say("1\n")
+        subscriber.wait_for(lambda: subscriber.out)
+        # Its stdin is open, and says nothing: as a terminal does.
+        assert publisher.end(name) == 0
+        assert publisher.err == [f"publishing to {STREAM}"]
+        assert subscriber.end(name) == 0
+        assert subscriber.err == [f"subscribed to {STREAM}"]
+
+
+def test_a_reader_that_goes_away_ends_the_subscriber(network: Path) -> None:
+    with Subscriber(network) as subscriber:
+        assert subscriber.process.stdout is not None
+        pipe = [sys.executable, "-c", "import sys; print(sys.stdin.readline())"]
+        command = f"{shlex.join([*SHOAL, 'stream', 'subscribe', STREAM])} | {shlex.join(pipe)}"
+        with subprocess.Popen(
+            ["bash", "-c", command], cwd=network, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as shell:
+            assert shell.stderr is not None
+            assert shell.stderr.readline().startswith(b"subscribed")
+            for number in range(20):
+                publish(network, f"{number}\n")
+                if shell.poll() is not None:
+                    break
+            out, err = shell.communicate(timeout=30)
+            assert json.loads(out)["content"] == 0
+            assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["subscribe", "x"], "stream id 'x': write the owner's address"),
+        (["publish", "0x12/x"], "40 hex digits"),
+        (["subscribe", STREAM, "--config", "missing.toml"], "no network file missing.toml"),
+        (["publish", STREAM, "--config", "empty.toml"], "add [[trackers]]"),
+    ],
+)
+def test_misuse_is_one_line_and_exit_code_2(
+    tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    (tmp_path / "shoal.toml").write_text("")
+    (tmp_path / "empty.toml").write_text("")
+    done = run("stream", *arguments, folder=tmp_path, text="1\n")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("shoal: ")
+    assert complaint in line
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [[], ["publish"], ["subscribe"]])
+def test_every_command_explains_itself(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ends("stream", *command, "--help") == 0
+    assert "shoal stream" in capsys.readouterr().out
+
+
+# The README, to the letter
+
+
+def blocks(heading: str) -> list[str]:
+    """The code blocks under a heading of the README."""
+    text = (ROOT / "README.md").read_text()
+    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"```(?:\w*)\n(.*?)```", section, re.DOTALL)
+
+
+def test_the_commands_of_the_readme_work(tmp_path: Path) -> None:
+    commands, _ = blocks("A stream of your own")
+    lines = [line.partition("  #")[0].strip() for line in commands.splitlines()]
+    as_here = {"./run": shlex.join(SHOAL), "7700": str(free_port()), "0xSOMEBODY/path": STREAM}
+
+    def here(line: str) -> str:
+        for word, replacement in as_here.items():
+            line = line.replace(word, replacement)
+        return line
+
+    tracking = next(line for line in lines if "./run tracker" in line)
+    subscribing = next(line for line in lines if "./run stream subscribe" in line)
+    publishing = next(line for line in lines if "./run stream publish" in line)
+    assert tracking.endswith("> shoal.toml &")
+    shell = ["bash", "-c"]
+    with Running(here("exec " + tracking.removesuffix("&")), command=shell, folder=tmp_path) as one:
+        file = tmp_path / "shoal.toml"
+        one.wait_for(lambda: file.exists() and "addresses" in file.read_text())
+        with Running(here("exec " + subscribing), command=shell, folder=tmp_path) as two:
+            two.wait_for(lambda: two.err)
+            subscribed = two.err[0].removeprefix("subscribed to ")
+            with Running(here(publishing), command=shell, folder=tmp_path) as three:
+                three.hang_up()
+                assert three.end() == 0
+                full = three.err[0].removeprefix("publishing to ")
+                assert re.fullmatch("0x[0-9a-f]{40}/vehicles", full), "prints the full id"
+            publish(tmp_path, '{"speed": 8.3}\n', id=subscribed)
+            two.wait_for(lambda: two.out)
+            assert json.loads(two.out[0])["content"] == {"speed": 8.3}
+            assert two.end(signal.SIGINT) == 0
+        assert one.end(signal.SIGTERM) == 0
+
+
+def test_the_example_of_the_readme_works(
+    network: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, example = blocks("A stream of your own")
+    head, _, body = example.partition("\n\n")
+    assert head == "import shoal"
+    names: dict[str, Any] = {}
+    exec(f"import shoal\nasync def main():\n{indent(body, '    ')}", names)
+    monkeypatch.chdir(network)
+    asyncio.run(names["main"]())
+    assert re.fullmatch(
+        r"0x[0-9a-f]{40} \{'vehicle': 12, 'speed': 8\.3\}\n", capsys.readouterr().out
+    )
