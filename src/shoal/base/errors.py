@@ -3,7 +3,8 @@
     ShoalError
     ├── UsageError             ours: a caller asked for something that cannot be
     │   ├── ConfigError        a file or setting says something impossible
-    │   └── NotFound           a name that does not exist
+    │   ├── NotFound           a name that does not exist
+    │   └── OffsetExpired      rows of a log that retention has let go of
     ├── IdentityError          keys, keystores, decryption
     │   ├── KeystoreError      a keystore file that cannot be used
     │   ├── WrongPassphrase    the passphrase does not open this keystore
@@ -35,6 +36,15 @@ class ConfigError(UsageError):
 
 class NotFound(UsageError):
     """A name that does not exist; the message names the command that creates it."""
+
+
+class OffsetExpired(UsageError):
+    """Rows of a log that retention has let go of; first_seq to last_seq are available."""
+
+    def __init__(self, text: str, *, first_seq: int = 1, last_seq: int = 0) -> None:
+        super().__init__(text)
+        self.first_seq = first_seq
+        self.last_seq = last_seq
 
 
 class IdentityError(ShoalError):

@@ -1,0 +1,102 @@
+"""Every bound of a store, with its reason."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.errors import UsageError
+from shoal.base.units import MIB, S_NS
+
+GIB = 1024 * MIB
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """What a store lets go of. The oldest goes first, by the time it came in."""
+
+    age_ns: int | None = None
+    """Messages that came in longer ago than this may go; None keeps them whatever their age."""
+
+    size_bytes_max: int | None = 64 * GIB
+    """Above this size the oldest go. Pages in use count, not the file, which never shrinks. The
+    default is about 100 million messages of 300 bytes."""
+
+    rows_per_step: int = 512
+    """Messages removed in one transaction: appends wait behind it for a few milliseconds."""
+
+
+class StoreConfig(msgspec.Struct, frozen=True):
+    """Settings of a store."""
+
+    retention: Retention = Retention()
+
+    # The file
+
+    map_bytes: int = 256 * MIB
+    """Address space taken at first; doubled when it is full. It costs no disk and no memory."""
+
+    map_bytes_max: int = 1024 * GIB
+    """The map never grows beyond this: a runaway store must not take all address space."""
+
+    verify_bytes_max: int = 64 * MIB
+    """Files up to this size are checked page by page when opened, at about 300 MB/s; larger ones
+    only if their length is wrong, or by `verify_pages`."""
+
+    readers_max: int = 126
+    """Read transactions at once: one per thread that reads, and lmdb's own default."""
+
+    # What comes in
+
+    batch_rows_max: int = 16_384
+    batch_bytes_max: int = 64 * MIB
+    """One transaction: lmdb keeps its changed pages in memory, and its list of them is finite."""
+
+    streams_max: int = 100_000
+    """Stream ids that a store ever saw: they are never forgotten, for seqs are never reused. As
+    many as one tracker has."""
+
+    logs_max: int = 1_000
+    """Storage nodes whose logs a store ever held."""
+
+    # What is read
+
+    page_rows_max: int = 1_000
+    page_bytes_max: int = 1 * MIB
+    """What one read transaction gives out (and at least one message): a few milliseconds. A page
+    never ends a read transaction later than that, however slow its reader is."""
+
+    scan_rows_max: int = 20_000
+    """Keys that one read transaction looks at to find rows of one publisher: 10 ms."""
+
+    last_rows_max: int = 100_000
+    """The n of `last`: their keys are counted from the end before the first is read."""
+
+    digests_max: int = 4_096
+    """Buckets of one comparison: 100 KB on a wire."""
+
+    claims_max: int = 16_384
+    """Ids looked up in one read transaction: 20 ms."""
+
+    # Leases
+
+    lease_ns_max: int = 3_600 * S_NS
+    """A reader that died holds retention back no longer than this; a running one renews."""
+
+    leases_max: int = 10_000
+    """Readers times partitions; each retention step looks at those of one partition."""
+
+    holder_chars_max: int = 64
+    """A lease's holder: the name of a query."""
+
+    def __post_init__(self) -> None:
+        """UsageError for bounds that contradict each other."""
+        size = self.retention.size_bytes_max
+        if size is not None and size > self.map_bytes_max // 4 * 3:
+            raise UsageError(
+                f"a store of {size} bytes needs a map of a third more, for removing takes room:"
+                f" raise map_bytes_max ({self.map_bytes_max}) or lower size_bytes_max"
+            )
+        if self.retention.rows_per_step < 1:
+            raise UsageError("rows_per_step is the work of a step: at least 1")
+
+
+DEFAULTS = StoreConfig()

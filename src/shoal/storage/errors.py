@@ -1,0 +1,29 @@
+"""What can go wrong with a store as a whole. What a caller can ask wrongly is a UsageError."""
+
+from __future__ import annotations
+
+from shoal.base.errors import ShoalError
+
+
+class StoreError(ShoalError):
+    """A store that cannot be used; the message names its folder or file."""
+
+
+class StoreInUse(StoreError):
+    """Another process, or this one, has the store open."""
+
+
+class StoreFormatUnknown(StoreError):
+    """Not a store, or one that a newer Shoal wrote."""
+
+
+class StoreDamaged(StoreError):
+    """The file does not hold what was written to it."""
+
+
+class StoreFull(StoreError):
+    """No room on the disk or in the map; nothing of the batch was stored."""
+
+
+class LogDiverged(StoreError):
+    """A replica says something else about a seq than it did before: it is not the same log."""

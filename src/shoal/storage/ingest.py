@@ -1,0 +1,97 @@
+"""Accepting messages: id, seq, log row and digest in one transaction.
+
+A message is new if its id is. The same body again is a duplicate, whoever else signed it again;
+another body under the same id is a conflict, and the first one stays.
+"""
+
+from __future__ import annotations
+
+from shoal.base.ids import MessageId, StreamId
+from shoal.protocols.streams.config import SIGNATURE_BYTES
+from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.storage.digests import Changes
+from shoal.storage.layout import (
+    OWN,
+    Head,
+    Place,
+    Tables,
+    Txn,
+    entry_key,
+    entry_value,
+    head_key,
+    head_value,
+    message_value,
+    read_head,
+    read_message,
+    tail_of,
+)
+from shoal.storage.names import Names
+from shoal.storage.rows import Appended, Conflict, Duplicate, Stored
+
+
+class _Open:
+    """A place that this transaction appends to."""
+
+    __slots__ = ("changes", "head", "ingest_ns", "last", "place")
+
+    def __init__(self, place: Place, head: Head, now_ns: int) -> None:
+        self.place = place
+        self.head = head
+        self.last = head.last
+        # Never backwards, whatever the clock does: a log is searched by ingest time.
+        self.ingest_ns = max(now_ns, head.ingest_ns)
+        self.changes = Changes(place)
+
+
+class Ingest:
+    """One transaction's appends. Nothing is complete before `finish`."""
+
+    def __init__(self, txn: Txn, tables: Tables, names: Names, now_ns: int) -> None:
+        self._txn = txn
+        self._tables = tables
+        self._names = names
+        self._now_ns = now_ns
+        self._open: dict[tuple[StreamId, int], _Open] = {}
+        self._entries: list[tuple[bytes, bytes]] = []
+
+    def accept(self, message: VerifiedMessage) -> Appended:
+        """Take one message in, if it is new."""
+        id, signed = message.id, message.signed
+        at = self._at(id)
+        tail = tail_of(id)
+        key = at.place + tail
+        seq = at.last + 1
+        value = message_value(key, seq, at.ingest_ns, signed)
+        if not self._txn.put(key, value, overwrite=False, db=self._tables.messages):
+            return self._known(key, signed)
+        at.last = seq
+        at.changes.add(tail)
+        self._entries.append(
+            (entry_key(OWN, at.place, seq), entry_value(at.ingest_ns, False, tail))
+        )
+        return Stored(seq)
+
+    def finish(self) -> None:
+        """Write what is written once per transaction: log rows, heads, digests."""
+        txn, tables = self._txn, self._tables
+        with txn.cursor(tables.entries) as cursor:
+            cursor.putmulti(self._entries)
+        for at in self._open.values():
+            if at.last > at.head.last:
+                head = at.head._replace(last=at.last, ingest_ns=at.ingest_ns)
+                txn.put(head_key(at.place, OWN), head_value(head), db=tables.heads)
+                at.changes.write(txn, tables)
+
+    def _at(self, id: MessageId) -> _Open:
+        at = self._open.get((id.stream, id.partition))
+        if at is None:
+            place = self._names.place_or_new(self._txn, id.stream, id.partition)
+            head = read_head(self._txn.get(head_key(place, OWN), db=self._tables.heads))
+            at = self._open[id.stream, id.partition] = _Open(place, head, self._now_ns)
+        return at
+
+    def _known(self, key: bytes, signed: bytes) -> Appended:
+        held = read_message(key, self._txn.get(key, db=self._tables.messages))
+        if held.signed[SIGNATURE_BYTES:] == signed[SIGNATURE_BYTES:]:
+            return Duplicate(held.seq)
+        return Conflict(held.seq, held.signed, signed)

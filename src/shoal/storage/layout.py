@@ -1,0 +1,311 @@
+"""The on-disk format: tables, keys and values.
+
+All numbers are big-endian, so that keys sort as the numbers do. A place (stream, partition) is 5
+bytes: the stream's number in this database, and the partition. Stream ids have up to 1,024 bytes
+and lmdb's keys at most 511: hence the numbers, which are given once and never reused.
+
+A tail is a message id inside its place: timestamp, sequence, publisher, chain. The chain comes
+last, so it needs no length, and its UTF-8 sorts as its code points do.
+
+    table            key                        value
+    meta             "format" | "log"           the format's number | the own log's UUID
+    stream_names     stream number              stream id
+    stream_numbers   SHA-256 of a stream id     stream number
+    log_ids          log number                 UUID of a log; number 0 is the own log
+    log_numbers      UUID of a log              log number
+    messages         place, tail                own seq, ingest time, CRC-32, signed bytes
+    entries          log number, place, seq     ingest time in that log, variant?, tail
+    variants         log number, place, seq     signed bytes, if other than those in `messages`
+    heads            place, log number          first seq available, last seq given, newest ingest
+                                                time, horizon
+    holders          place, tail                (log number, seq) of each replica that has it
+    buckets          place, bucket number       count and sum of hashes of the tails in it
+    leases           place, log number, holder  after seq, expiry
+
+The longest key is a lease's: 5 + 4 + 4 * 64 bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple, NewType, TypeAlias
+
+import lmdb
+import msgspec
+
+from shoal.base.errors import UsageError
+from shoal.base.ids import CHAIN_CHARS_MAX, NODE_ID_BYTES, MessageId, NodeId, StreamId
+
+# In quotes: lmdb's classes have parameters, and this one a name, in its stubs only.
+Txn: TypeAlias = "lmdb.Transaction[bytes]"
+Table: TypeAlias = "lmdb._Database"
+
+STORE_FORMAT = 1  # grows when a table changes its meaning; what is newer is refused
+
+BUCKET_MS = 60_000
+"""Width of a digest's bucket by message time. Coarser ones are sums of these, so a comparison may
+begin with a day and end with a minute; 1,000 messages/s make 60,000 ids in one, 4 MB."""
+
+OWN = 0  # the number of the own log
+
+Place = NewType("Place", bytes)
+Tail = NewType("Tail", bytes)
+
+_NUMBER = struct.Struct(">I")
+_PLACE = struct.Struct(">IB")
+_TAIL = struct.Struct(f">QQ{NODE_ID_BYTES}s")
+_MESSAGE = struct.Struct(">QQI")
+_SEQ_AND_INGEST = struct.Struct(">QQ")
+_ENTRY_KEY = struct.Struct(">I5sQ")
+_ENTRY = struct.Struct(">QB")
+_HEAD_KEY = struct.Struct(">5sI")
+_HEAD = struct.Struct(">QQQQ")
+_HOLDER = struct.Struct(">IQ")
+_BUCKET_KEY = struct.Struct(">5sQ")
+_BUCKET = struct.Struct(">Q16s")
+_LEASE = struct.Struct(">QQ")
+
+PLACE_BYTES = _PLACE.size
+_MESSAGE_HEAD_BYTES = _MESSAGE.size
+_CHAIN_BYTES_MAX = 4 * CHAIN_CHARS_MAX
+_PUBLISHER = slice(PLACE_BYTES + 16, PLACE_BYTES + _TAIL.size)
+_CHAIN = slice(PLACE_BYTES + _TAIL.size, None)
+_SUM = 1 << 128
+
+
+class Tables(NamedTuple):
+    """Handles of the tables, named as in the file."""
+
+    meta: Table
+    stream_names: Table
+    stream_numbers: Table
+    log_ids: Table
+    log_numbers: Table
+    messages: Table
+    entries: Table
+    variants: Table
+    heads: Table
+    holders: Table  # the only one with several values under a key
+    buckets: Table
+    leases: Table
+
+
+# Places and ids
+
+
+def number_bytes(number: int) -> bytes:
+    """A stream's or log's number, as key or value."""
+    return _NUMBER.pack(number)
+
+
+def number_of(raw: bytes) -> int:
+    """And back."""
+    number: int = _NUMBER.unpack(raw)[0]
+    return number
+
+
+def place_of(stream_number: int, partition: int) -> Place:
+    """The place of a (stream, partition)."""
+    return Place(_PLACE.pack(stream_number, partition))
+
+
+def split_place(place: bytes) -> tuple[int, int]:
+    """Stream number and partition."""
+    number, partition = _PLACE.unpack(place)
+    return number, partition
+
+
+def tail_of(id: MessageId) -> Tail:
+    """The id inside its place; UsageError if it is none that a wire could have brought."""
+    chain = id.chain.encode()
+    if len(chain) > _CHAIN_BYTES_MAX or len(id.publisher) != NODE_ID_BYTES:
+        raise UsageError(f"{id} is no message id: its chain or its publisher is too long")
+    try:
+        return Tail(_TAIL.pack(id.timestamp_ms, id.sequence, id.publisher) + chain)
+    except struct.error:
+        raise UsageError(f"{id} is no message id: its numbers are out of range") from None
+
+
+def id_of(stream: StreamId, partition: int, tail: bytes) -> MessageId:
+    """The full id again."""
+    timestamp_ms, sequence, publisher = _TAIL.unpack_from(tail)
+    chain = tail[_TAIL.size :].decode()
+    return MessageId(stream, partition, timestamp_ms, sequence, NodeId(publisher), chain)
+
+
+def timestamp_of(tail: bytes) -> int:
+    """Milliseconds: the first eight bytes."""
+    return int.from_bytes(tail[:8])
+
+
+def publisher_of(message_key: bytes) -> bytes:
+    """Of a key in `messages`."""
+    return message_key[_PUBLISHER]
+
+
+def chain_of(message_key: bytes) -> bytes:
+    """Of a key in `messages`, in UTF-8."""
+    return message_key[_CHAIN]
+
+
+def position_key(place: Place, timestamp_ms: int, sequence: int) -> bytes:
+    """Sorts before every message at this position, and after all earlier ones."""
+    return place + _SEQ_AND_INGEST.pack(timestamp_ms, sequence)
+
+
+def end_of(place: Place) -> bytes:
+    """The lowest key above all that begin with this place."""
+    return (int.from_bytes(place) + 1).to_bytes(PLACE_BYTES)
+
+
+# Messages
+
+
+class Rotten(Exception):
+    """A message that is not what was written, or not there; the database says in which file."""
+
+    def __init__(self, key: bytes) -> None:
+        timestamp_ms, sequence, publisher = _TAIL.unpack_from(key, PLACE_BYTES)
+        super().__init__(f"({timestamp_ms}, {sequence}) of 0x{publisher.hex()}")
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A value in `messages`."""
+
+    seq: int
+    ingest_ns: int
+    signed: bytes
+
+
+def message_value(key: bytes, seq: int, ingest_ns: int, signed: bytes) -> bytes:
+    """The CRC also covers the key: bytes that rotted are ours to find, or their receiver would
+    take them for a forgery."""
+    crc = zlib.crc32(signed, zlib.crc32(key + _SEQ_AND_INGEST.pack(seq, ingest_ns)))
+    return _MESSAGE.pack(seq, ingest_ns, crc) + signed
+
+
+def read_message(key: bytes, value: bytes | None) -> Message:
+    """The message, or Rotten if its bytes are not those that were written."""
+    if value is None or len(value) < _MESSAGE_HEAD_BYTES:
+        raise Rotten(key)
+    seq, ingest_ns, crc = _MESSAGE.unpack_from(value)
+    signed = value[_MESSAGE_HEAD_BYTES:]
+    if zlib.crc32(signed, zlib.crc32(key + value[:16])) != crc:
+        raise Rotten(key)
+    return Message(seq, ingest_ns, signed)
+
+
+# Logs
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
+    """A value in `entries`."""
+
+    ingest_ns: int
+    variant: bool
+    """The bytes of this row are in `variants`: the log's owner holds another content."""
+    tail: Tail
+
+
+class Head(NamedTuple):
+    """A value in `heads`: what is available of one log at one place."""
+
+    first: int = 1
+    last: int = 0
+    ingest_ns: int = 0
+    horizon_ms: int = 0
+    """Own log only: retention removed nothing at this message time or later."""
+
+
+def entry_key(log: int, place: Place, seq: int) -> bytes:
+    """Where a log's row is."""
+    return _ENTRY_KEY.pack(log, place, seq)
+
+
+def seq_of(key: bytes) -> int:
+    """Of a key in `entries`."""
+    return int.from_bytes(key[-8:])
+
+
+def entry_value(ingest_ns: int, variant: bool, tail: bytes) -> bytes:
+    """What a log's row says."""
+    return _ENTRY.pack(ingest_ns, variant) + tail
+
+
+def read_entry(value: bytes) -> Entry:
+    """And back."""
+    ingest_ns, variant = _ENTRY.unpack_from(value)
+    return Entry(ingest_ns, bool(variant), Tail(value[_ENTRY.size :]))
+
+
+def head_key(place: Place, log: int) -> bytes:
+    """Where a log's head is."""
+    return _HEAD_KEY.pack(place, log)
+
+
+def split_head_key(key: bytes) -> tuple[Place, int]:
+    """Place and log number."""
+    place, log = _HEAD_KEY.unpack(key)
+    return Place(place), log
+
+
+def read_head(value: bytes | None) -> Head:
+    """The head; of a log that has no row yet if there is none."""
+    return Head() if value is None else Head(*_HEAD.unpack(value))
+
+
+def head_value(head: Head) -> bytes:
+    """And back."""
+    return _HEAD.pack(*head)
+
+
+def holder_value(log: int, seq: int) -> bytes:
+    """A replica that has a message."""
+    return _HOLDER.pack(log, seq)
+
+
+def read_holder(value: bytes) -> tuple[int, int]:
+    """Log number and seq."""
+    log, seq = _HOLDER.unpack(value)
+    return log, seq
+
+
+# Digests
+
+
+def bucket_key(place: Place, bucket: int) -> bytes:
+    """Where a bucket's digest is."""
+    return _BUCKET_KEY.pack(place, bucket)
+
+
+def bucket_of(key: bytes) -> int:
+    """Number of the bucket: its begin divided by its width."""
+    return int.from_bytes(key[PLACE_BYTES:])
+
+
+def bucket_value(count: int, total: int) -> bytes:
+    """Sums wrap around at 128 bits."""
+    return _BUCKET.pack(count, (total % _SUM).to_bytes(16))
+
+
+def read_bucket(value: bytes | None) -> tuple[int, int]:
+    """Count and sum."""
+    if value is None:
+        return 0, 0
+    count, total = _BUCKET.unpack(value)
+    return count, int.from_bytes(total)
+
+
+# Leases
+
+
+def lease_value(after_seq: int, expires_ns: int) -> bytes:
+    """A reader still needs what comes after this seq."""
+    return _LEASE.pack(after_seq, expires_ns)
+
+
+def read_lease(value: bytes) -> tuple[int, int]:
+    """After seq, and expiry."""
+    after_seq, expires_ns = _LEASE.unpack(value)
+    return after_seq, expires_ns

@@ -1,0 +1,215 @@
+"""Messages by offset: the rows of a log after a seq, heads, and seqs by ingest time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from shoal.base.errors import InvariantViolated, NotFound, OffsetExpired, UsageError
+from shoal.base.ids import StreamId
+from shoal.storage.config import StoreConfig
+from shoal.storage.database import Database
+from shoal.storage.layout import (
+    OWN,
+    Entry,
+    Head,
+    Place,
+    Tables,
+    Txn,
+    entry_key,
+    head_key,
+    id_of,
+    read_entry,
+    read_head,
+    read_holder,
+    read_message,
+    seq_of,
+    split_head_key,
+)
+from shoal.storage.names import Names
+from shoal.storage.rows import LogHead, LogId, LogPage, Row
+
+
+class LogAt(NamedTuple):
+    """One log at one place, as one transaction sees it."""
+
+    log: LogId
+    number: int
+    stream: StreamId
+    partition: int
+    place: Place | None
+    """None if nothing was ever stored there: an own log without rows."""
+    head: Head
+
+
+class Logs:
+    """Reads by offset, of a whole store."""
+
+    def __init__(self, database: Database, names: Names, config: StoreConfig) -> None:
+        self._database = database
+        self._tables = database.tables
+        self._names = names
+        self._config = config
+
+    def find(self, txn: Txn, log: LogId, stream: StreamId, partition: int) -> LogAt:
+        """The log at a place; NotFound if this store never held any of it."""
+        place = self._names.place(txn, stream, partition)
+        number = self._names.log(txn, log)
+        raw = None
+        if place is not None and number is not None:
+            raw = txn.get(head_key(place, number), db=self._tables.heads)
+        if raw is None and number != OWN:
+            raise NotFound(
+                f"no row of log {log} at {stream!r}, partition {partition}, is held here:"
+                f" `heads` names the logs that are (the own one is {self._database.log})"
+            )
+        return LogAt(log, number or OWN, stream, partition, place, read_head(raw))
+
+    def read(
+        self,
+        log: LogId,
+        stream: StreamId,
+        partition: int,
+        after_seq: int,
+        limit: int,
+        minus: Mapping[LogId, int],
+    ) -> LogPage:
+        """One page of rows after a seq, without those that are in another log up to a seq."""
+        if limit < 1:
+            raise UsageError(f"a page of {limit} rows: ask for 1 or more")
+
+        def work(txn: Txn) -> LogPage:
+            at = self.find(txn, log, stream, partition)
+            check_available(at, after_seq)
+            rows_max = min(limit, self._config.page_rows_max)
+            return self._page(txn, at, after_seq, rows_max, self._minus(txn, at, minus))
+
+        return self._database.read(work)
+
+    def heads(self, stream: StreamId, partition: int) -> dict[LogId, LogHead]:
+        """What is held of each log at a place; the own one is always among them."""
+
+        def work(txn: Txn) -> dict[LogId, LogHead]:
+            found = {self._database.log: Head()}
+            place = self._names.place(txn, stream, partition)
+            for number, head in () if place is None else heads_at(txn, self._tables, place):
+                found[self._names.log_of(txn, number)] = head
+            return {log: LogHead(head.first, head.last) for log, head in found.items()}
+
+        return self._database.read(work)
+
+    def first_seq_at(self, log: LogId, stream: StreamId, partition: int, ingest_ns: int) -> int:
+        """The first available seq that came in at this time or later, or the next to be given."""
+
+        def work(txn: Txn) -> int:
+            at = self.find(txn, log, stream, partition)
+            low, high = at.head.first, at.head.last + 1
+            while low < high:  # ingest times never go back, so it can be searched
+                middle = (low + high) // 2
+                if self._entry(txn, at, middle).ingest_ns < ingest_ns:
+                    low = middle + 1
+                else:
+                    high = middle
+            return low
+
+        return self._database.read(work)
+
+    def _page(
+        self, txn: Txn, at: LogAt, after_seq: int, limit: int, minus: Mapping[int, int]
+    ) -> LogPage:
+        head = LogHead(at.head.first, at.head.last)
+        rows: list[Row] = []
+        if at.place is None or after_seq >= head.last:
+            return LogPage(rows, after_seq, head)
+        size_bytes, through = 0, after_seq
+        with txn.cursor(self._tables.entries) as cursor:
+            cursor.set_range(entry_key(at.number, at.place, after_seq + 1))
+            for key, value in cursor.iternext():
+                if seq_of(key) != through + 1:
+                    raise InvariantViolated(f"log {at.log} has no row {through + 1}")
+                through += 1
+                entry = read_entry(value)
+                if not minus or not self._is_in(txn, at.place + entry.tail, minus):
+                    row = self._row(txn, at, at.place, through, entry)
+                    rows.append(row)
+                    size_bytes += len(row.signed)
+                if (
+                    through == head.last
+                    or len(rows) >= limit
+                    or size_bytes >= self._config.page_bytes_max
+                    or through - after_seq >= self._config.scan_rows_max
+                ):
+                    break
+        return LogPage(rows, through, head)
+
+    def _row(self, txn: Txn, at: LogAt, place: Place, seq: int, entry: Entry) -> Row:
+        id = id_of(at.stream, at.partition, entry.tail)
+        if entry.variant:
+            signed = txn.get(entry_key(at.number, place, seq), b"", db=self._tables.variants)
+        else:
+            key = place + entry.tail
+            signed = read_message(key, txn.get(key, db=self._tables.messages)).signed
+        return Row(id, seq, entry.ingest_ns, signed)
+
+    def _minus(self, txn: Txn, at: LogAt, minus: Mapping[LogId, int]) -> dict[int, int]:
+        """Log number -> seq; NotFound if what is to be left out is not known here."""
+        numbers: dict[int, int] = {}
+        for log, seq in minus.items():
+            other = self.find(txn, log, at.stream, at.partition)
+            if other.number == at.number:
+                raise UsageError(f"log {log} minus itself: leave it out of `minus`")
+            if other.head.last < seq:
+                raise NotFound(
+                    f"the rows of log {log} up to {seq} are to be left out, but it is held here up"
+                    f" to {other.head.last} only: ask another storage node, or wait for this one"
+                )
+            numbers[other.number] = seq
+        return numbers
+
+    def _is_in(self, txn: Txn, key: bytes, minus: Mapping[int, int]) -> bool:
+        """Whether a message is in one of these logs, up to its seq."""
+        if OWN in minus:
+            message = read_message(key, txn.get(key, db=self._tables.messages))
+            if message.seq <= minus[OWN]:
+                return True
+        return any(
+            seq <= minus.get(number, 0) for number, seq in holders_of(txn, self._tables, key)
+        )
+
+    def _entry(self, txn: Txn, at: LogAt, seq: int) -> Entry:
+        raw = None
+        if at.place is not None:
+            raw = txn.get(entry_key(at.number, at.place, seq), db=self._tables.entries)
+        if raw is None:
+            raise InvariantViolated(f"log {at.log} has no row {seq}")
+        return read_entry(raw)
+
+
+def check_available(at: LogAt, after_seq: int) -> None:
+    """OffsetExpired if rows after this seq are gone."""
+    if after_seq < 0:
+        raise UsageError(f"after seq {after_seq}: they begin at 1, so 0 is before all of them")
+    if after_seq + 1 < at.head.first:
+        raise OffsetExpired(
+            f"log {at.log} at {at.stream!r}, partition {at.partition}, is available from seq"
+            f" {at.head.first} to {at.head.last}: what comes after {after_seq} has expired",
+            first_seq=at.head.first,
+            last_seq=at.head.last,
+        )
+
+
+def heads_at(txn: Txn, tables: Tables, place: Place) -> Iterator[tuple[int, Head]]:
+    """Number and head of every log at a place."""
+    with txn.cursor(tables.heads) as cursor:
+        found = cursor.set_range(place)
+        while found and cursor.key().startswith(place):
+            yield split_head_key(cursor.key())[1], read_head(cursor.value())
+            found = cursor.next()
+
+
+def holders_of(txn: Txn, tables: Tables, key: bytes) -> list[tuple[int, int]]:
+    """(log number, seq) in each replica that has this message."""
+    with txn.cursor(tables.holders) as cursor:
+        if not cursor.set_key(key):
+            return []
+        return [read_holder(value) for value in cursor.iternext_dup()]

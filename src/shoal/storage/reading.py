@@ -1,0 +1,227 @@
+"""Messages by position: last, range, by id.
+
+What is asked for may be long and its reader slow. So a read is an iterator of pages, each from a
+read transaction of its own that has ended when the page is out: a slow reader holds no page of the
+file back. A page may be empty, where a filter found nothing in one transaction's work: the reader
+asks for the next. Messages that come in meanwhile are seen if they lie ahead; those that retention
+removes are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.protocols.streams.messages import Position
+from shoal.storage.config import StoreConfig
+from shoal.storage.database import Database
+from shoal.storage.digests import body_digest
+from shoal.storage.layout import (
+    PLACE_BYTES,
+    Place,
+    Txn,
+    chain_of,
+    end_of,
+    id_of,
+    position_key,
+    publisher_of,
+    read_message,
+    tail_of,
+)
+from shoal.storage.names import Names
+from shoal.storage.rows import Claim, Row
+
+Match = Callable[[bytes], bool]
+"""Whether a key of `messages` is asked for."""
+
+
+class _Span(NamedTuple):
+    """Keys from start on, before end."""
+
+    start: bytes
+    end: bytes
+
+
+class Reader:
+    """Reads by position, of a whole store."""
+
+    def __init__(self, database: Database, names: Names, config: StoreConfig) -> None:
+        self._database = database
+        self._messages = database.tables.messages
+        self._names = names
+        self._config = config
+        self._bytes_max = config.page_bytes_max
+
+    def range(
+        self,
+        stream: StreamId,
+        partition: int,
+        begin: Position | None,
+        end: Position | None,
+        match: Match | None,
+    ) -> Iterator[list[Row]]:
+        """Pages of what lies from begin to end, both included."""
+        place = self._place(stream, partition)
+        if place is not None:
+            yield from self._pages(stream, partition, _span(place, begin, end), match)
+
+    def last(
+        self, stream: StreamId, partition: int, n: int, match: Match | None
+    ) -> Iterator[list[Row]]:
+        """Pages of the newest n by position, oldest first, and what comes in between them
+        meanwhile."""
+        place = self._place(stream, partition)
+        if place is None:
+            return
+        span, left = _span(place, None, None), n
+        newest: bytes | None = None
+        oldest = span.end
+        while left and oldest > span.start:
+            found, oldest = self._database.read(self._back, oldest, span.start, left, match)
+            newest = newest or (found[0] if found else None)
+            left -= len(found)
+            if left and oldest > span.start:
+                yield []  # the reader may have lost patience
+        if newest is not None:
+            yield from self._pages(stream, partition, _Span(oldest, newest + b"\0"), match)
+
+    def by_id(self, ids: Sequence[MessageId]) -> Iterator[list[Row]]:
+        """Pages of those that are held, in the order asked for."""
+        start = 0
+        while start < len(ids):
+            page, start = self._database.read(self._get, ids, start)
+            yield page
+
+    def keys(
+        self, stream: StreamId, partition: int, begin: Position | None, end: Position | None
+    ) -> Iterator[list[MessageId]]:
+        """Pages of ids."""
+        place = self._place(stream, partition)
+        if place is None:
+            return
+        span = _span(place, begin, end)
+        while span.start < span.end:
+            keys, start = self._database.read(self._keys, span)
+            yield [id_of(stream, partition, key[PLACE_BYTES:]) for key in keys]
+            span = _Span(start, span.end)
+
+    def lacking(self, claims: Iterable[Claim]) -> list[MessageId]:
+        """Ids that are not held, or held with another body than claimed."""
+
+        def work(txn: Txn) -> list[MessageId]:
+            return [claim.id for claim in claims if not self._holds(txn, claim)]
+
+        return self._database.read(work)
+
+    def _place(self, stream: StreamId, partition: int) -> Place | None:
+        return self._database.read(self._names.place, stream, partition)
+
+    def _pages(
+        self, stream: StreamId, partition: int, span: _Span, match: Match | None
+    ) -> Iterator[list[Row]]:
+        while span.start < span.end:
+            rows, start = self._database.read(self._page, stream, partition, span, match)
+            yield rows
+            span = _Span(start, span.end)
+
+    def _page(
+        self, txn: Txn, stream: StreamId, partition: int, span: _Span, match: Match | None
+    ) -> tuple[list[Row], bytes]:
+        """One page, and where the next begins."""
+        config = self._config
+        rows: list[Row] = []
+        size_bytes = scanned = 0
+        with txn.cursor(self._messages) as cursor:
+            if not cursor.set_range(span.start):
+                return rows, span.end
+            # Values only where they are asked for: a filter may pass over many.
+            for key in cursor.iternext(keys=True, values=False):
+                if key >= span.end:
+                    return rows, span.end
+                if (
+                    len(rows) >= config.page_rows_max
+                    or size_bytes >= self._bytes_max
+                    or scanned >= config.scan_rows_max
+                ):
+                    return rows, key
+                scanned += 1
+                if match is None or match(key):
+                    message = read_message(key, cursor.value())
+                    size_bytes += len(message.signed)
+                    id = id_of(stream, partition, key[PLACE_BYTES:])
+                    rows.append(Row(id, message.seq, message.ingest_ns, message.signed))
+        return rows, span.end
+
+    def _back(
+        self, txn: Txn, above: bytes, start: bytes, n: int, match: Match | None
+    ) -> tuple[list[bytes], bytes]:
+        """Up to n keys below `above`, newest first, and how far down this transaction looked."""
+        keys: list[bytes] = []
+        with txn.cursor(self._messages) as cursor:
+            found = cursor.prev() if cursor.set_range(above) else cursor.last()
+            for _ in range(self._config.scan_rows_max):
+                if not found or cursor.key() < start:
+                    return keys, start
+                key = cursor.key()
+                if match is None or match(key):
+                    keys.append(key)
+                    if len(keys) == n:
+                        return keys, key
+                found = cursor.prev()
+            return keys, key
+
+    def _keys(self, txn: Txn, span: _Span) -> tuple[list[bytes], bytes]:
+        keys: list[bytes] = []
+        with txn.cursor(self._messages) as cursor:
+            if cursor.set_range(span.start):
+                for key in cursor.iternext(keys=True, values=False):
+                    if key >= span.end:
+                        break
+                    if len(keys) >= self._config.page_rows_max:
+                        return keys, key
+                    keys.append(key)
+        return keys, span.end
+
+    def _get(self, txn: Txn, ids: Sequence[MessageId], start: int) -> tuple[list[Row], int]:
+        rows: list[Row] = []
+        size_bytes = 0
+        for at in range(start, len(ids)):
+            if (
+                at - start >= self._config.page_rows_max
+                or size_bytes >= self._config.page_bytes_max
+            ):
+                return rows, at
+            place = self._names.place(txn, ids[at].stream, ids[at].partition)
+            key = b"" if place is None else place + tail_of(ids[at])
+            value = txn.get(key, db=self._messages) if key else None
+            if value is not None:
+                message = read_message(key, value)
+                size_bytes += len(message.signed)
+                rows.append(Row(ids[at], message.seq, message.ingest_ns, message.signed))
+        return rows, len(ids)
+
+    def _holds(self, txn: Txn, claim: Claim) -> bool:
+        place = self._names.place(txn, claim.id.stream, claim.id.partition)
+        if place is None:
+            return False
+        key = place + tail_of(claim.id)
+        value = txn.get(key, db=self._messages)
+        if value is None or claim.digest is None:
+            return value is not None
+        return body_digest(read_message(key, value).signed) == claim.digest
+
+
+def matching(publisher: NodeId | None, chain: str | None) -> Match | None:
+    """The filter of a resend; None lets everything through."""
+    if chain is None:
+        return None if publisher is None else lambda key: publisher_of(key) == publisher
+    name = chain.encode()
+    return lambda key: chain_of(key) == name and publisher in (None, publisher_of(key))
+
+
+def _span(place: Place, begin: Position | None, end: Position | None) -> _Span:
+    start = place if begin is None else position_key(place, begin.timestamp_ms, begin.sequence)
+    if end is None:
+        return _Span(start, end_of(place))
+    return _Span(start, position_key(place, end.timestamp_ms, end.sequence + 1))

@@ -1,0 +1,291 @@
+"""The door to a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from shoal.base.errors import UsageError
+from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.identity import Entropy
+from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.storage.audit import audit
+from shoal.storage.config import DEFAULTS, StoreConfig
+from shoal.storage.database import Database
+from shoal.storage.digests import read_digests
+from shoal.storage.ingest import Ingest
+from shoal.storage.layout import OWN, Txn, head_key, read_head, split_head_key
+from shoal.storage.leases import Leases
+from shoal.storage.logs import Logs
+from shoal.storage.names import Names
+from shoal.storage.reading import Reader, matching
+from shoal.storage.replicas import ReplicaIngest, advance, check_range
+from shoal.storage.retention import Retainer
+from shoal.storage.rows import (
+    Appended,
+    BucketDigest,
+    Claim,
+    Lease,
+    LogHead,
+    LogId,
+    LogPage,
+    ReplicaAppended,
+    ReplicaRow,
+    RetentionStep,
+    Row,
+    StoreInfo,
+)
+
+_NOTHING: Mapping[LogId, int] = {}
+
+
+class Store:
+    """Messages and logs in one folder, of which this process is the owner until `close`.
+
+    Everything that changes the store is durable when it returns. Time is an argument: nanoseconds
+    of Unix time.
+    """
+
+    def __init__(self, folder: Path, entropy: Entropy, config: StoreConfig = DEFAULTS) -> None:
+        """Open the store in this folder, or make one; StoreError if that cannot be."""
+        self._config = config
+        self._database = Database(folder, entropy, config)
+        self._tables = self._database.tables
+        self._names = Names(self._tables, config)
+        self._reader = Reader(self._database, self._names, config)
+        self._logs = Logs(self._database, self._names, config)
+        self._leases = Leases(self._database, self._names, self._logs, config)
+        self._retainer = Retainer(self._database, config)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder. Closing twice is fine."""
+        self._database.close()
+
+    @property
+    def log(self) -> LogId:
+        """The id of the own log, the same for ever."""
+        return self._database.log
+
+    # Writing
+
+    def append(self, messages: Sequence[VerifiedMessage], now_ns: int) -> list[Appended]:
+        """Store what is new, all in one transaction: what this says of each message is durable."""
+        self._check_batch(messages)
+        if not messages:
+            return []
+
+        def work(txn: Txn) -> list[Appended]:
+            ingest = Ingest(txn, self._tables, self._names, now_ns)
+            results = [ingest.accept(message) for message in messages]
+            ingest.finish()
+            return results
+
+        appended = self._database.write(work)
+        self._retainer.appended(now_ns)
+        return appended
+
+    def append_replica(
+        self,
+        log: LogId,
+        stream: StreamId,
+        partition: int,
+        rows: Sequence[ReplicaRow],
+        now_ns: int,
+    ) -> ReplicaAppended:
+        """Append a range of another node's log, and to the own log what of it is new here.
+
+        MalformedMessage if the rows cannot be of a log, LogDiverged if they are of another one.
+        """
+        self._check_batch([row.message for row in rows])
+        if not rows:
+            return ReplicaAppended(0, 0, ())
+        check_range(self.log, log, stream, partition, rows)
+
+        def work(txn: Txn) -> ReplicaAppended:
+            ingest = ReplicaIngest(txn, self._tables, self._names, now_ns)
+            return ingest.append(log, stream, partition, rows)
+
+        appended = self._database.write(work)
+        self._retainer.appended(now_ns)
+        return appended
+
+    def advance_replica(self, log: LogId, stream: StreamId, partition: int, first: int) -> bool:
+        """The log's owner has nothing below `first`: where rows are missing up to there, give up
+        those held before them, so that `append_replica` can go on. Says whether that was so."""
+        if log == self.log or first < 1:
+            raise UsageError(f"log {log} cannot be advanced to {first}")
+
+        def work(txn: Txn) -> bool:
+            place = self._names.place_or_new(txn, stream, partition)
+            return advance(txn, self._tables, self._names, log, place, first)
+
+        advanced = self._database.write(work)
+        if advanced:
+            self._retainer.rows_given_up()
+        return advanced
+
+    # Reading by position
+
+    def range(
+        self,
+        stream: StreamId,
+        partition: int,
+        from_position: Position | None = None,
+        to_position: Position | None = None,
+        publisher: NodeId | None = None,
+        chain: str | None = None,
+    ) -> Iterator[list[Row]]:
+        """Pages of messages by (timestamp, sequence, publisher, chain), both ends included. A page
+        may be empty where a filter finds nothing for a while."""
+        match = matching(publisher, chain)
+        return self._reader.range(stream, partition, from_position, to_position, match)
+
+    def last(
+        self, stream: StreamId, partition: int, n: int, publisher: NodeId | None = None
+    ) -> Iterator[list[Row]]:
+        """Pages of the newest n messages by position, oldest first; pages may be empty."""
+        if not 0 <= n <= self._config.last_rows_max:
+            raise UsageError(f"the last {n}: at most {self._config.last_rows_max}, or a range")
+        return self._reader.last(stream, partition, n, matching(publisher, None))
+
+    def get(self, ids: Sequence[MessageId]) -> Iterator[list[Row]]:
+        """Pages of those messages that are held, in the order asked for."""
+        return self._reader.by_id(ids)
+
+    # Reading by offset
+
+    def log_read(
+        self,
+        log: LogId,
+        stream: StreamId,
+        partition: int,
+        after_seq: int,
+        limit: int,
+        minus: Mapping[LogId, int] = _NOTHING,
+    ) -> LogPage:
+        """One page of a log's rows after a seq, without messages that are in the logs of `minus`
+        up to their seqs. OffsetExpired if the first of them is gone."""
+        return self._logs.read(log, stream, partition, after_seq, limit, minus)
+
+    def heads(self, stream: StreamId, partition: int) -> dict[LogId, LogHead]:
+        """First and last seq available of every log held at a place, the own one included."""
+        return self._logs.heads(stream, partition)
+
+    def first_seq_at(self, log: LogId, stream: StreamId, partition: int, ingest_ns: int) -> int:
+        """The first available seq that came in at this time or later, or the next to be given."""
+        return self._logs.first_seq_at(log, stream, partition, ingest_ns)
+
+    # Leases and retention
+
+    def lease(self, lease: Lease, now_ns: int) -> None:
+        """Keep the rows after a seq until the lease expires; the same holder's is replaced."""
+        self._leases.take(lease, now_ns)
+
+    def release(self, holder: str, log: LogId, stream: StreamId, partition: int) -> bool:
+        """Give a lease up; False if there was none."""
+        return self._leases.release(holder, log, stream, partition)
+
+    def leases(self) -> list[Lease]:
+        """Every lease; expired ones go when something needs their place."""
+        return self._leases.all()
+
+    def retain(self, now_ns: int) -> RetentionStep:
+        """One step of retention: a bounded number of messages in one transaction."""
+        return self._retainer.step(now_ns)
+
+    # Anti-entropy
+
+    def places(self) -> list[tuple[StreamId, int]]:
+        """Every (stream, partition) that ever had a row here."""
+
+        def work(txn: Txn) -> list[tuple[StreamId, int]]:
+            with txn.cursor(self._tables.heads) as cursor:
+                found = {split_head_key(key)[0] for key in cursor.iternext(values=False)}
+            return [self._names.stream_of(txn, place) for place in sorted(found)]
+
+        return self._database.read(work)
+
+    def horizon_ms(self, stream: StreamId, partition: int) -> int:
+        """Message time below which retention has removed messages: compare from the higher of two
+        stores' horizons on."""
+
+        def work(txn: Txn) -> int:
+            place = self._names.place(txn, stream, partition)
+            raw = place and txn.get(head_key(place, OWN), db=self._tables.heads)
+            return read_head(raw or None).horizon_ms
+
+        return self._database.read(work)
+
+    def digests(
+        self, stream: StreamId, partition: int, begin_ms: int, end_ms: int, width_ms: int
+    ) -> list[BucketDigest]:
+        """Digests of message times [begin, end), by width, a multiple of BUCKET_MS, without the
+        empty ones."""
+        place = self._database.read(self._names.place, stream, partition)
+        if place is None:
+            return []
+        return read_digests(self._database, self._config, place, begin_ms, end_ms, width_ms)
+
+    def ids(
+        self,
+        stream: StreamId,
+        partition: int,
+        from_position: Position | None = None,
+        to_position: Position | None = None,
+    ) -> Iterator[list[MessageId]]:
+        """Pages of ids by position."""
+        return self._reader.keys(stream, partition, from_position, to_position)
+
+    def lacking(self, claims: Sequence[Claim]) -> list[MessageId]:
+        """Ids of these that are not held, or held with another body than the claim's digest."""
+        self._check_claims(len(claims))
+        return self._reader.lacking(claims)
+
+    def wanted(self, stream: StreamId, partition: int, ids: Iterable[MessageId]) -> list[MessageId]:
+        """Ids that are not held and lie above the horizon: what to ask another store for."""
+        horizon_ms = self.horizon_ms(stream, partition)
+        return self.lacking([Claim(id) for id in ids if id.timestamp_ms >= horizon_ms])
+
+    # The store itself
+
+    def info(self) -> StoreInfo:
+        """Sizes and counts."""
+
+        def work(txn: Txn) -> StoreInfo:
+            return StoreInfo(
+                log=self.log,
+                messages=txn.stat(self._tables.messages)["entries"],
+                size_bytes=self._database.size_bytes(txn),
+                file_bytes=self._database.file.stat().st_size,
+                streams=txn.stat(self._tables.stream_names)["entries"],
+            )
+
+        return self._database.read(work)
+
+    def check_invariants(self) -> None:
+        """Read everything, and raise InvariantViolated if anything contradicts anything."""
+        audit(self._database)
+
+    def _check_batch(self, messages: Sequence[VerifiedMessage | None]) -> None:
+        rows_max, bytes_max = self._config.batch_rows_max, self._config.batch_bytes_max
+        if len(messages) > rows_max:
+            raise UsageError(f"a batch of {len(messages)}: at most {rows_max}, split it")
+        size_bytes = sum(len(message.signed) for message in messages if message is not None)
+        if size_bytes > bytes_max:
+            raise UsageError(f"a batch of {size_bytes} bytes: at most {bytes_max}, split it")
+
+    def _check_claims(self, count: int) -> None:
+        if count > self._config.claims_max:
+            raise UsageError(f"{count} ids: at most {self._config.claims_max} at once, split them")
