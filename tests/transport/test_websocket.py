@@ -162,8 +162,8 @@ async def test_who_dawdles_before_the_upgrade_is_cut_off(stage: Stage) -> None:
         assert asyncio.get_running_loop().time() - started_s < 5
         dripping.cancel()
     await until(lambda: len(b.told.failures) == 2)
-    assert set(b.told.failures) <= {"timeout", "closed"}  # drops are a bad TLS record at some point
-    assert "timeout" in b.told.failures
+    # Which of the two depends on who is faster, we or the drops, and on the event loop.
+    assert set(b.told.failures) <= {"timeout", "closed"}
 
 
 @on("ws", "wss", "ws-uvloop", "wss-uvloop")
