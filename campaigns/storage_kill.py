@@ -1,6 +1,6 @@
 """A store is killed again and again while it writes; nothing that it acknowledged may be missing.
 
-    .venv/bin/python campaigns/storage_kill.py                      200 kills, two to three minutes
+    .venv/bin/python campaigns/storage_kill.py                      200 kills, five to eight minutes
     .venv/bin/python campaigns/storage_kill.py --kills 20 --seed 7  fewer, other ones
     .venv/bin/python campaigns/storage_kill.py --json               one object, for machines
 

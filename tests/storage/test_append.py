@@ -141,6 +141,9 @@ def test_a_batch_that_cannot_be_leaves_nothing(tmp_path: Path) -> None:
             store.append(messages(4), START_NS)
         with pytest.raises(UsageError, match="at most 1000"):
             store.append([message(1, content=b"x" * 1000)], START_NS)
+        for now_ns in (-1, 2**63):
+            with pytest.raises(UsageError, match="Unix time"):
+                store.append([message(1)], now_ns)
         assert store.append([], START_NS) == []
         assert store.append([message(1)], START_NS) == [Stored(1)]
         store.check_invariants()

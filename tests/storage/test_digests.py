@@ -78,6 +78,8 @@ def test_what_retention_removes_leaves_the_digests(tmp_path: Path) -> None:
         (0, DAY_MS, 0),
         (BUCKET_MS, DAY_MS, HOUR_MS),
         (0, DAY_MS + BUCKET_MS, HOUR_MS),
+        (-DAY_MS, DAY_MS, DAY_MS),
+        (0, 2**70 // BUCKET_MS * BUCKET_MS, BUCKET_MS),
     ],
 )
 def test_widths_that_do_not_fit_are_refused(

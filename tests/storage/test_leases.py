@@ -98,8 +98,9 @@ def test_what_cannot_be_leased(tmp_path: Path) -> None:
             store.lease(lease(store.log, 1), START_NS)
         with pytest.raises(NotFound):
             store.lease(lease(UUID(int=7), 1), START_NS)
-        with pytest.raises(UsageError, match="renew"):
-            store.lease(lease(store.log, 2, S_NS + 1), START_NS)
+        for until in (S_NS + 1, 0, -1):
+            with pytest.raises(UsageError, match="renew"):
+                store.lease(lease(store.log, 2, until), START_NS)
         for holder in ("", "x" * 65):
             with pytest.raises(UsageError, match="1 to 64"):
                 store.lease(lease(store.log, 2, holder=holder), START_NS)

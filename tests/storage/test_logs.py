@@ -60,8 +60,9 @@ def test_what_is_not_there_has_a_name(tmp_path: Path) -> None:
             store.log_read(UNKNOWN, STREAM, 0, 0, 10)
         with pytest.raises(NotFound):
             store.first_seq_at(UNKNOWN, STREAM, 0, 0)
-        with pytest.raises(UsageError, match="begin at 1"):
-            store.log_read(store.log, STREAM, 0, -1, 10)
+        for after_seq in (-1, 2**63):
+            with pytest.raises(UsageError, match="begin at 1"):
+                store.log_read(store.log, STREAM, 0, after_seq, 10)
         with pytest.raises(UsageError, match="1 or more"):
             store.log_read(store.log, STREAM, 0, 0, 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.storage.stage import (
     START_MS,
     START_NS,
     STREAM,
+    kept_rows,
     log_rows,
     message,
     messages,
@@ -23,6 +25,8 @@ from tests.storage.stage import (
     replica_rows,
     rows_of,
 )
+
+OTHER_LOG = UUID(int=0xC)
 
 
 def aged(age_ns: int = 10, rows_per_step: int = 512) -> StoreConfig:
@@ -150,12 +154,16 @@ def test_replica_rows_are_swept_in_steps_too(tmp_path: Path) -> None:
     config = aged(rows_per_step=2)
     with open_store(tmp_path / "a", seed="a") as a, open_store(tmp_path / "b", config, "b") as b:
         a.append(messages(40), START_NS)
-        # The last row of the replica is the first here: with it, all 40 become unavailable.
-        b.append([message(39)], START_NS)
-        b.append_replica(a.log, STREAM, 0, replica_rows(log_rows(a, a.log)), START_NS + 5)
+        # The last row of each replica is the first here: with it, all become unavailable.
+        b.append([message(39), message(3)], START_NS)
+        rows = replica_rows(log_rows(a, a.log))
+        b.append_replica(OTHER_LOG, STREAM, 0, rows[:4], START_NS + 5)
+        b.append_replica(a.log, STREAM, 0, rows, START_NS + 5)
         steps = settle(b, START_NS + 10)
-        assert [step.removed for step in steps] == [1, 0, 0, 0, 0, 0]
+        assert [step.removed for step in steps] == [2, 0, 0, 0, 0, 0]
+        assert b.heads(STREAM, 0)[OTHER_LOG] == LogHead(5, 4)
         assert b.heads(STREAM, 0)[a.log] == LogHead(41, 40)
+        assert kept_rows(b) == 38, "those of the own log"
         b.check_invariants()
         # A restart in the middle of a sweep forgets nothing.
         b.append([message(99)], START_NS + 6)

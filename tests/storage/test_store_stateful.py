@@ -159,7 +159,7 @@ class StoreLife(RuleBasedStateMachine):
         log=logs | st.none(),
         place=places,
         after_seq=st.integers(0, 10),
-        lasts_ns=st.integers(0, 100),
+        lasts_ns=st.integers(1, 100),
     )
     def lease(
         self, holder: str, log: LogId | None, place: Place, after_seq: int, lasts_ns: int

@@ -4,9 +4,10 @@ Each minute of message time at each place has a bucket: how many messages, and t
 hashes of their ids. Two stores compare the sums of days, then of the minutes of days that differ,
 then the ids of minutes that differ, then they send each other what is missing.
 
-The sums are kept with each append, in its transaction: that costs a hash and an addition per
-message (about half a microsecond), and one small write per minute touched. Computing them when
-asked costs a scan of all keys: a second for each million messages compared, at every comparison.
+The sums are kept with each append, in its transaction: that costs 1.0 of the 4.0 microseconds that
+a message takes in batches of 1,024, and 1.5 of 8.9 in batches of 64. Computing them when asked
+would cost 1.2 microseconds for each message held, at every comparison: two minutes for a hundred
+million messages, to hear that nothing is missing. Kept, a day is read in 0.1 milliseconds.
 
 Only ids count, not contents: two stores that hold different bodies for one id (equivocation) would
 otherwise differ for ever. A publisher could construct ids whose hashes add up to nothing, and so
@@ -15,10 +16,12 @@ hide that messages of its own are missing; it cannot hide those of others.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from hashlib import blake2b
 
 from shoal.base.errors import UsageError
+from shoal.base.ids import INT63_MAX
 from shoal.protocols.streams.config import SIGNATURE_BYTES
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
@@ -26,12 +29,14 @@ from shoal.storage.layout import (
     BUCKET_MS,
     Place,
     Tables,
+    Tail,
     Txn,
     bucket_key,
     bucket_of,
     bucket_value,
     end_of,
     read_bucket,
+    timestamp_of,
 )
 from shoal.storage.rows import BucketDigest
 
@@ -54,27 +59,24 @@ class Changes:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._buckets: dict[int, tuple[int, int]] = {}
-
-    def add(self, tail: bytes) -> None:
-        """One message more."""
-        bucket = int.from_bytes(tail[:8]) // BUCKET_MS
-        count, total = self._buckets.get(bucket, (0, 0))
-        self._buckets[bucket] = count + 1, total + tail_hash(tail)
-
-    def remove(self, tail: bytes) -> None:
-        """One message less."""
-        bucket = int.from_bytes(tail[:8]) // BUCKET_MS
-        count, total = self._buckets.get(bucket, (0, 0))
-        self._buckets[bucket] = count - 1, total - tail_hash(tail)
+        self.added: list[Tail] = []
+        self.removed: list[Tail] = []
 
     def write(self, txn: Txn, tables: Tables) -> None:
         """Into the tables; empty buckets leave nothing behind."""
-        for bucket, (count, total) in self._buckets.items():
+        counts: dict[int, int] = defaultdict(int)
+        totals: dict[int, int] = defaultdict(int)
+        for sign, tails in ((1, self.added), (-1, self.removed)):
+            for tail in tails:
+                bucket = timestamp_of(tail) // BUCKET_MS
+                counts[bucket] += sign
+                totals[bucket] += sign * tail_hash(tail)
+        for bucket, count in counts.items():
             key = bucket_key(self._place, bucket)
             held, held_total = read_bucket(txn.get(key, db=tables.buckets))
             if held + count:
-                txn.put(key, bucket_value(held + count, held_total + total), db=tables.buckets)
+                value = bucket_value(held + count, held_total + totals[bucket])
+                txn.put(key, value, db=tables.buckets)
             else:
                 txn.delete(key, db=tables.buckets)
 
@@ -88,7 +90,8 @@ def read_digests(
     width_ms: int,
 ) -> list[BucketDigest]:
     """Digests of [begin, end) in steps of width, without the empty ones."""
-    if width_ms < 1 or width_ms % BUCKET_MS or begin_ms % width_ms or end_ms % width_ms:
+    fits = width_ms > 0 and not (width_ms % BUCKET_MS or begin_ms % width_ms or end_ms % width_ms)
+    if not fits or begin_ms < 0 or end_ms > INT63_MAX:
         raise UsageError(
             f"digests from {begin_ms} to {end_ms} ms by {width_ms}: the width is a multiple of"
             f" {BUCKET_MS}, begin and end are multiples of the width"

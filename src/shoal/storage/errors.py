@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.base.errors import ShoalError
+from shoal.base.errors import RemoteError, ShoalError
 
 
 class StoreError(ShoalError):
@@ -25,5 +25,5 @@ class StoreFull(StoreError):
     """No room on the disk or in the map; nothing of the batch was stored."""
 
 
-class LogDiverged(StoreError):
-    """A replica says something else about a seq than it did before: it is not the same log."""
+class LogDiverged(RemoteError):
+    """A node's log says something else about a seq than it did before: it is not the same log."""

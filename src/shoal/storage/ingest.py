@@ -6,7 +6,8 @@ another body under the same id is a conflict, and the first one stays.
 
 from __future__ import annotations
 
-from shoal.base.ids import MessageId, StreamId
+from shoal.base.errors import UsageError
+from shoal.base.ids import INT63_MAX, MessageId, StreamId
 from shoal.protocols.streams.config import SIGNATURE_BYTES
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.digests import Changes
@@ -47,6 +48,8 @@ class Ingest:
     """One transaction's appends. Nothing is complete before `finish`."""
 
     def __init__(self, txn: Txn, tables: Tables, names: Names, now_ns: int) -> None:
+        if not 0 <= now_ns <= INT63_MAX:
+            raise UsageError(f"now is {now_ns} ns: it is nanoseconds of Unix time")
         self._txn = txn
         self._tables = tables
         self._names = names
@@ -65,7 +68,7 @@ class Ingest:
         if not self._txn.put(key, value, overwrite=False, db=self._tables.messages):
             return self._known(key, signed)
         at.last = seq
-        at.changes.add(tail)
+        at.changes.added.append(tail)
         self._entries.append(
             (entry_key(OWN, at.place, seq), entry_value(at.ingest_ns, False, tail))
         )

@@ -2,6 +2,9 @@
 
 A lease says: the rows of this log after this seq are still needed. It is kept in the database, so
 that a restart of the storage node does not cost a running query its rows.
+
+Leases are kept before everything else: where a store is too large and its oldest rows are leased,
+younger ones of other places go. `RetentionStep.blocked` says that it is so.
 """
 
 from __future__ import annotations
@@ -39,9 +42,11 @@ class Leases:
 
     def take(self, lease: Lease, now_ns: int) -> None:
         """Take, renew or move a lease, durably; OffsetExpired if its rows are gone already."""
-        if lease.expires_ns - now_ns > self._config.lease_ns_max:
+        lasts_ns = lease.expires_ns - now_ns
+        if not 0 < lasts_ns <= self._config.lease_ns_max:
             raise UsageError(
-                f"a lease lasts {self._config.lease_ns_max} ns at most: renew it before it expires"
+                f"a lease of {lasts_ns} ns: it lasts up to {self._config.lease_ns_max} ns, and is"
+                " renewed before it expires"
             )
         holder = self._holder(lease.holder)
 

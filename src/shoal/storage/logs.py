@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from shoal.base.errors import InvariantViolated, NotFound, OffsetExpired, UsageError
-from shoal.base.ids import StreamId
+from shoal.base.ids import INT63_MAX, StreamId
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
 from shoal.storage.layout import (
@@ -187,7 +187,7 @@ class Logs:
 
 def check_available(at: LogAt, after_seq: int) -> None:
     """OffsetExpired if rows after this seq are gone."""
-    if after_seq < 0:
+    if not 0 <= after_seq <= INT63_MAX:
         raise UsageError(f"after seq {after_seq}: they begin at 1, so 0 is before all of them")
     if after_seq + 1 < at.head.first:
         raise OffsetExpired(

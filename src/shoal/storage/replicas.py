@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.base.errors import MalformedMessage, NotFound, UsageError
-from shoal.base.ids import StreamId
+from shoal.base.ids import INT63_MAX, StreamId
 from shoal.storage.errors import LogDiverged
 from shoal.storage.ingest import Ingest
 from shoal.storage.layout import (
@@ -58,7 +58,7 @@ class ReplicaIngest:
                 f"the replica of log {log} ends at {head.last}, this range begins at {rows[0].seq}:"
                 f" begin at {head.last + 1}, or advance the replica if its owner has it no more"
             )
-        stored, conflicts = 0, []
+        appended, stored, conflicts = 0, 0, []
         for row in rows:
             if row.seq <= head.last:
                 self._check_known(log, number, place, row)
@@ -66,11 +66,11 @@ class ReplicaIngest:
             if row.ingest_ns < head.ingest_ns:
                 raise MalformedMessage(f"log {log} goes back in time at seq {row.seq}")
             result = self._append_row(number, place, row)
+            appended += 1
             stored += isinstance(result, Stored)
             if isinstance(result, Conflict):
                 conflicts.append(result)
             head = head._replace(last=row.seq, ingest_ns=row.ingest_ns)
-        appended = head.last - read_head(raw).last if raw else len(rows)
         self._ingest.finish()
         self._txn.put(key, head_value(head), db=self._tables.heads)
         return ReplicaAppended(appended, stored, tuple(conflicts))
@@ -114,9 +114,11 @@ def check_range(
     if log == own:
         raise UsageError(f"log {log} is our own: it grows by `append` alone")
     seq = rows[0].seq
-    if seq < 1:
+    if not 1 <= seq <= INT63_MAX - len(rows):
         raise MalformedMessage(f"log {log} has a row {seq}: they begin at 1")
     for row in rows:
+        if not 0 <= row.ingest_ns <= INT63_MAX:
+            raise MalformedMessage(f"row {seq} of log {log} came in at {row.ingest_ns} ns")
         if row.seq != seq:
             raise MalformedMessage(f"log {log} lacks row {seq}: after it comes {row.seq}")
         if (row.id.stream, row.id.partition) != (stream, partition):

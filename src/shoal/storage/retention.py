@@ -190,7 +190,7 @@ class Retainer:
             txn.delete(message_key, db=tables.messages)
             txn.delete(message_key, db=tables.holders)
             txn.delete(entry_key(OWN, place, seq), db=tables.entries)
-            changes.remove(entry.tail)
+            changes.removed.append(entry.tail)
             horizon_ms = max(horizon_ms, timestamp_of(entry.tail) + 1)
             for number, replica_seq in holders:
                 raised[number] = max(replica_seq + 1, raised.get(number, 0))
