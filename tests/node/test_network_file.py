@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from shoal.base.errors import ConfigError, NotFound, UsageError
-from shoal.base.ids import parse_node_id
+from shoal.base.ids import parse_node_id, parse_stream_id
 from shoal.kernel.contact import Contact
 from shoal.node import NetworkFile, load_network_file
-from shoal.node.network_file import NodeSection, TrackerEntry, read_passphrase, tracker_contact
+from shoal.node.network_file import NodeSection, PeerEntry, read_passphrase, tracker_contact
 
 ID = "0x7e5f4552091a69125d5dfcb7b8c2659029395bdf"
 TRACKER = f'[[trackers]]\nid = "{ID}"\naddresses = ["ws://127.0.0.1:7700"]\n'
@@ -58,17 +58,34 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 def test_an_empty_file_is_a_node_that_knows_nobody(tmp_path: Path) -> None:
     network = load_network_file(written(tmp_path, ""))
     assert network.node.listen == ("ws://127.0.0.1:0",)
-    assert network.tracker_of(Contact(parse_node_id(ID))) is None
+    assert network.trackers_of(Contact(parse_node_id(ID))) == ()
 
 
 def test_the_streams_go_to_the_tracker_that_is_named_else_to_oneself(tmp_path: Path) -> None:
     own = Contact(parse_node_id("0x" + "11" * 20))
     both = load_network_file(written(tmp_path, TRACKER + "[tracker]\n"))
-    tracker = both.tracker_of(own)
-    assert tracker is not None
+    (tracker,) = both.trackers_of(own)
     assert tracker.node == parse_node_id(ID)
     alone = load_network_file(written(tmp_path, "[tracker]\n"))
-    assert alone.tracker_of(own) == own
+    assert alone.trackers_of(own) == (own,)
+
+
+def test_a_stream_has_the_settings_of_its_own_entry_else_those_for_all(tmp_path: Path) -> None:
+    other = "0x" + "22" * 20
+    text = (
+        f'{TRACKER}[[storage_nodes]]\nid = "{other}"\naddresses = ["ws://127.0.0.1:7710"]\n'
+        f'[[streams]]\nid = "*"\npartitions = 2\nstorage = ["{other}"]\n'
+        f'[[streams]]\nid = "{ID.upper().replace("X", "x")}/a"\ntrackers = ["{ID}"]\ndegree = 6\n'
+    )
+    network = load_network_file(written(tmp_path, text))
+    own, any_other = parse_stream_id(f"{ID}/a"), parse_stream_id(f"{ID}/b")
+    assert network.stream_settings(own).trackers == (ID,)
+    assert network.stream_settings(own).degree == 6
+    assert network.stream_settings(own).partitions == 1
+    assert network.storage_of(own) == ()
+    assert network.stream_settings(any_other).partitions == 2
+    assert [contact.node for contact in network.storage_of(any_other)] == [parse_node_id(other)]
+    assert load_network_file(written(tmp_path, "")).stream_settings(own).partitions == 1
 
 
 def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
@@ -108,7 +125,13 @@ def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
             "trackers",
             "write 0x and 40 hex digits",
         ),
-        (TRACKER * 2, "trackers", "a network has one tracker for now"),
+        (TRACKER * 2, "trackers", "two entries have the same id"),
+        ("[[streams]]\n[[streams]]", "streams", "two entries have the same id"),
+        ('[[streams]]\nid = "x"', "streams", "write the owner's address"),
+        ("[[streams]]\npartitions = 0", "streams[0].partitions", "expected `int` >= 1"),
+        (f'[[streams]]\ntrackers = ["{ID}"]', "streams.trackers", "add it to [[trackers]]"),
+        (f'[[streams]]\nstorage = ["{ID}"]', "streams.storage", "add it to [[storage_nodes]]"),
+        ("[storage]\ngigabytes_max = 0", "storage.gigabytes_max", "> 0"),
         ("[gateway]\nlisten = 7780", "gateway.listen", "expected `str`"),
     ],
 )
@@ -135,10 +158,10 @@ def test_what_is_no_toml_says_where(tmp_path: Path, text: bytes) -> None:
 
 def test_misuse_from_python_is_refused_alike() -> None:
     entry = tracker_contact(parse_node_id(ID), ["ws://127.0.0.1:1"])
-    with pytest.raises(ConfigError, match="one tracker for now"):
+    with pytest.raises(ConfigError, match="two entries have the same id"):
         NetworkFile(trackers=(entry, entry))
     with pytest.raises(UsageError, match="40 hex digits"):
-        TrackerEntry("x", ("ws://127.0.0.1:1",))
+        PeerEntry("x", ("ws://127.0.0.1:1",))
     with pytest.raises(ConfigError, match="write ws://HOST:PORT"):
         NodeSection(listen=("x",))
 

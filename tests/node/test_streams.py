@@ -14,7 +14,7 @@ from shoal.base.ids import show_node_id
 from shoal.kernel.records import Delivered, Published, Sent
 from shoal.node import NetworkFile, Node, Stream
 from shoal.node import node as module
-from shoal.node.network_file import NodeSection, TrackerEntry, TrackerSection
+from shoal.node.network_file import NodeSection, PeerEntry, TrackerSection
 from shoal.protocols.streams.commands import JSON
 from tests.node.network import Town, contents, in_town, nothing_more, run, take
 from tests.transport.recorder import until
@@ -329,7 +329,7 @@ def test_a_tracker_that_is_not_there_is_named_within_the_time_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "JOIN_TIMEOUT_S", 0.3)
-    entry = TrackerEntry(SOMEBODY, ("ws://127.0.0.1:9",))
+    entry = PeerEntry(SOMEBODY, ("ws://127.0.0.1:9",))
 
     async def main() -> None:
         async with Node.open(NetworkFile(trackers=(entry,))) as node:
@@ -358,7 +358,7 @@ def test_another_at_the_tracker_s_address_is_not_the_tracker(
     monkeypatch.setattr(module, "JOIN_TIMEOUT_S", 0.3)
 
     async def scenario(town: Town) -> None:
-        entry = TrackerEntry(SOMEBODY, town.tracker.addresses)
+        entry = PeerEntry(SOMEBODY, town.tracker.addresses)
         async with Node.open(NetworkFile(trackers=(entry,))) as node:
             with pytest.raises(UsageError, match=f"no answer from tracker {SOMEBODY}"):
                 await node.join("/x")
@@ -367,7 +367,7 @@ def test_another_at_the_tracker_s_address_is_not_the_tracker(
 
 
 def test_cancelled_subscriptions_and_publications_leave_no_trace() -> None:
-    entry = TrackerEntry(SOMEBODY, ("ws://127.0.0.1:9",))
+    entry = PeerEntry(SOMEBODY, ("ws://127.0.0.1:9",))
 
     async def main() -> None:
         async with Node.open(NetworkFile(trackers=(entry,))) as node:
@@ -416,7 +416,7 @@ def test_a_cancelled_reader_and_its_successor_miss_nothing() -> None:
 
 
 def test_a_closed_node_says_so_and_lets_nobody_wait() -> None:
-    entry = TrackerEntry(SOMEBODY, ("ws://127.0.0.1:9",))
+    entry = PeerEntry(SOMEBODY, ("ws://127.0.0.1:9",))
 
     async def main() -> None:
         async with Node.open(NetworkFile(trackers=(entry,))) as node:

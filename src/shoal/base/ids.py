@@ -57,6 +57,22 @@ WireNodeId = Annotated[NodeId, Meta(min_length=NODE_ID_BYTES, max_length=NODE_ID
 WireStreamId = Annotated[StreamId, Meta(min_length=1, max_length=STREAM_ID_CHARS_MAX)]
 Count = Annotated[int, Meta(ge=0, le=INT63_MAX)]
 
+
+def parse_stream_id(text: str) -> StreamId:
+    """Read an owner's address, a slash and a path. Addresses may be written in upper and lower
+    case; the stream is the same."""
+    owner, slash, path = text.partition("/")
+    if not (slash and path) or len(text) > STREAM_ID_CHARS_MAX:
+        raise UsageError(
+            f"stream id {text!r}: write the owner's address, a slash and a path, "
+            f"{STREAM_ID_CHARS_MAX} characters at most"
+        )
+    try:
+        return StreamId(f"{show_node_id(parse_node_id(owner))}/{path}")
+    except UsageError as error:
+        raise UsageError(f"stream id {text!r}: {error}") from None
+
+
 Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
 ChainName = Annotated[str, Meta(min_length=1, max_length=CHAIN_CHARS_MAX)]
 

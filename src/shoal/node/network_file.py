@@ -5,12 +5,25 @@ key = "node.key"                    # a keystore, beside this file; none: a new 
 passphrase = "env:SHOAL_PASSPHRASE" # where its passphrase is
 listen = ["ws://127.0.0.1:0"]       # where peers reach this node
 
-[[trackers]]
+[[trackers]]                        # any number; each stream goes to one of them
 id = "0x..."
 addresses = ["ws://127.0.0.1:7700"]
 
+[[storage_nodes]]                   # who may be asked to keep streams
+id = "0x..."
+addresses = ["ws://127.0.0.1:7710"]
+
+[[streams]]                         # what the owner of a stream decides; "*" for all others
+id = "0x.../city/vehicles"
+partitions = 4
+trackers = ["0x..."]                # in this order, instead of by hash
+storage = ["0x..."]
+
 [tracker]                           # only if this node is one
 degree = 4
+
+[storage]                           # only if this node keeps streams
+folder = "store"
 
 [gateway]
 listen = "127.0.0.1:7780"
@@ -30,7 +43,14 @@ import msgspec
 from msgspec import Meta
 
 from shoal.base.errors import ConfigError, NotFound
-from shoal.base.ids import NodeId, parse_node_id, show_node_id
+from shoal.base.ids import (
+    PARTITIONS_MAX,
+    NodeId,
+    StreamId,
+    parse_node_id,
+    parse_stream_id,
+    show_node_id,
+)
 from shoal.kernel.contact import ADDRESSES_MAX, Contact
 from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
 
@@ -77,8 +97,8 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             _split_source(self.passphrase)
 
 
-class TrackerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[[trackers]]: trackers are pinned by id."""
+class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[[trackers]], [[storage_nodes]]: they are pinned by id."""
 
     id: str
     addresses: Annotated[tuple[str, ...], Meta(min_length=1, max_length=ADDRESSES_MAX)]
@@ -90,8 +110,40 @@ class TrackerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             _check_address("addresses", address)
 
     def contact(self) -> Contact:
-        """The tracker, as machines know it."""
+        """The peer, as machines know it."""
         return Contact(parse_node_id(self.id), self.addresses)
+
+
+ANY_STREAM = "*"
+
+
+class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[[streams]]: what the owner of a stream decides, until there is a registry."""
+
+    id: str = ANY_STREAM
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] = 1
+    degree: Annotated[int, Meta(ge=3, le=DEGREE_MAX)] | None = None
+    """None: the tracker's own."""
+    trackers: tuple[str, ...] = ()
+    """In order of preference; none: by hash, over all of them."""
+    storage: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        if self.id != ANY_STREAM:
+            parse_stream_id(self.id)
+        for id in (*self.trackers, *self.storage):
+            parse_node_id(id)
+
+
+class StorageSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[storage]: this node keeps streams, those that name it in their settings."""
+
+    folder: str = "store"
+    days_max: Annotated[float, Meta(gt=0)] | None = None
+    """Messages may go after this time; none: they stay while there is room."""
+    gigabytes_max: Annotated[float, Meta(gt=0)] = 64.0
+    """The oldest go when the store is larger."""
 
 
 class TrackerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,28 +162,62 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole network file."""
 
     node: NodeSection = NodeSection()
-    trackers: tuple[TrackerEntry, ...] = ()
+    trackers: tuple[PeerEntry, ...] = ()
+    storage_nodes: tuple[PeerEntry, ...] = ()
+    streams: tuple[StreamSettings, ...] = ()
     tracker: TrackerSection | None = None
+    storage: StorageSection | None = None
     gateway: GatewaySection | None = None
     folder: str = "."
     """Where relative paths begin: the file's own folder."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
-        if len(self.trackers) > 1:
-            raise ConfigError(
-                f"trackers: {len(self.trackers)} entries: a network has one tracker for now"
-            )
+        for field, names in (
+            ("trackers", [parse_node_id(entry.id) for entry in self.trackers]),
+            ("storage_nodes", [parse_node_id(entry.id) for entry in self.storage_nodes]),
+            ("streams", [_settings_key(settings.id) for settings in self.streams]),
+        ):
+            if len(set(names)) < len(names):
+                raise ConfigError(f"{field}: two entries have the same id: keep one")
+        for settings in self.streams:
+            self._check_named("trackers", settings.trackers, self.trackers)
+            self._check_named("storage", settings.storage, self.storage_nodes)
+
+    def _check_named(
+        self, field: str, ids: tuple[str, ...], entries: tuple[PeerEntry, ...]
+    ) -> None:
+        known = {parse_node_id(entry.id) for entry in entries}
+        for id in ids:
+            if parse_node_id(id) not in known:
+                section = "trackers" if field == "trackers" else "storage_nodes"
+                raise ConfigError(f"streams.{field}: {id} is nobody's: add it to [[{section}]]")
 
     def path(self, name: str) -> Path:
         """A path that the file names."""
         return Path(self.folder, name)
 
-    def tracker_of(self, own: Contact) -> Contact | None:
-        """The tracker that this node's streams go to, if any."""
+    def trackers_of(self, own: Contact) -> tuple[Contact, ...]:
+        """The trackers that this node's streams go to, if any."""
         if self.trackers:
-            return self.trackers[0].contact()
-        return None if self.tracker is None else own
+            return tuple(entry.contact() for entry in self.trackers)
+        return () if self.tracker is None else (own,)
+
+    def stream_settings(self, stream: StreamId) -> StreamSettings:
+        """What was decided for a stream, or for all that are not named."""
+        found = StreamSettings()
+        for settings in self.streams:
+            if settings.id == ANY_STREAM:
+                found = settings
+            elif parse_stream_id(settings.id) == stream:
+                return settings
+        return found
+
+    def storage_of(self, stream: StreamId) -> tuple[Contact, ...]:
+        """The storage nodes of a stream, in the order that its owner gave."""
+        contacts = {entry.contact().node: entry.contact() for entry in self.storage_nodes}
+        named = self.stream_settings(stream).storage
+        return tuple(contacts[parse_node_id(id)] for id in named)
 
     def passphrase(self) -> str:
         """The keystore's passphrase, from where the file says it is."""
@@ -175,9 +261,13 @@ def read_passphrase(source: str, folder: Path) -> str:
         raise ConfigError(f"passphrase {source!r}: cannot read {path}: {problem}") from error
 
 
-def tracker_contact(node: NodeId, addresses: list[str]) -> TrackerEntry:
+def tracker_contact(node: NodeId, addresses: list[str]) -> PeerEntry:
     """What other nodes' files must say to find a tracker."""
-    return TrackerEntry(show_node_id(node), tuple(addresses))
+    return PeerEntry(show_node_id(node), tuple(addresses))
+
+
+def _settings_key(id: str) -> str:
+    return id if id == ANY_STREAM else parse_stream_id(id)
 
 
 def _explain(error: msgspec.ValidationError) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.node.network_file import TrackerEntry
+from shoal.node.network_file import PeerEntry
 
 
 class Work(msgspec.Struct, frozen=True):
     """To a worker, once: be these nodes."""
 
-    tracker: TrackerEntry
+    tracker: PeerEntry
     stream: str
     folder: str
     names: tuple[str, ...]
