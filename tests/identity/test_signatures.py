@@ -12,11 +12,19 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import BadSignature
 from shoal.base.ids import NodeId, parse_node_id
-from shoal.identity import SIGNATURE_BYTES, PrivateKey, keccak256, recover, verify
+from shoal.identity import (
+    SIGNATURE_BYTES,
+    PrivateKey,
+    SeededEntropy,
+    keccak256,
+    recover,
+    signatures,
+    verify,
+)
 
 from .strategies import GROUP_ORDER, bodies, private_key, private_keys
 
-KEY = private_key(1)
+KEY, OTHER = private_key(1), private_key(2)
 BODY = b"a body"
 SIGNATURE = KEY.sign(BODY)
 
@@ -120,10 +128,40 @@ def test_the_mirror_image_of_a_signature_is_refused() -> None:
     assert not verify(KEY.address, BODY, mirrored)
 
 
-def test_the_other_v_names_another_signer() -> None:
+def test_the_other_v_is_the_same_signature() -> None:
     r, s, v = parts(SIGNATURE)
     assert recover(BODY, spell(r, s, 1 - v)) != KEY.address
-    assert not verify(KEY.address, BODY, spell(r, s, 1 - v))
+    assert verify(KEY.address, BODY, spell(r, s, 1 - v))
+    assert not verify(KEY.address, BODY, spell(r, s, 2))
+
+
+@given(st.integers(0, 64), st.integers(1, 255))
+def test_the_verdict_does_not_depend_on_who_is_known(index: int, change: int) -> None:
+    altered = bytearray(SIGNATURE)
+    altered[index] ^= change
+    verdicts = []
+    for known in (False, True):
+        signatures._keys.clear()
+        if known:
+            assert verify(KEY.address, BODY, SIGNATURE)
+        verdicts.append(
+            [
+                verify(KEY.address, BODY, bytes(altered)),
+                verify(OTHER.address, BODY, SIGNATURE),
+                verify(KEY.address, BODY + b"!", SIGNATURE),
+            ]
+        )
+    assert verdicts[0] == verdicts[1]
+    assert verdicts[0] == [index == 64 and altered[64] <= 1, False, False]
+
+
+def test_the_memory_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signatures, "_KEYS_MAX", 3)
+    for number in range(10):
+        key = PrivateKey.generate(SeededEntropy(f"signer {number}"))
+        assert verify(key.address, BODY, key.sign(BODY))
+        assert verify(key.address, BODY, key.sign(BODY))
+        assert len(signatures._keys) <= 3
 
 
 def test_half_the_order_is_the_last_s_that_counts() -> None:

@@ -41,7 +41,8 @@ class ChainOrder:
             return []
         if _before(delivery.message) <= self._last or number <= self._last:
             # In order; or under way when we joined, and the first of its chain here.
-            return [self._take(number, delivery), *self._drain()]
+            taken = self._take(number, delivery)
+            return [taken, *self._drain()] if self._waiting else [taken]
         self._waiting[number] = delivery
         if len(self._waiting) > self._waiting_max:
             return self.given_up(_before(self._waiting[min(self._waiting)].message))
