@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from shoal.base.ids import PARTITIONS_MAX, MessageId, NodeId
 from shoal.base.units import MS_NS
-from shoal.protocols.streams.chains import SEARCH_NS, ChainTable
+from shoal.protocols.streams.chains import SEARCH_NS, ChainTable, chain_of
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.duplicates import DuplicateDetector, Number
 from shoal.protocols.streams.messages import Position
@@ -53,6 +53,19 @@ def test_the_previous_reference_closes_the_gap() -> None:
     assert table.mark(message_id(9), Position(NOW_MS, 5))
     assert table.seen(message_id(6))
     assert not table.seen(message_id(5))
+
+
+def test_a_gap_begins_where_it_can_be_asked_for() -> None:
+    """Fill names what lies after a position, and positions are not negative: a message of the very
+    millisecond in which our time began would be asked for in vain."""
+    table = ChainTable(SMALL, NOW_MS)
+    first = message_id()
+    table.mark(message_id(timestamp_ms=NOW_MS + 5), Position(NOW_MS, 0))
+    chain = chain_of(first)
+    assert table.gaps(chain) == []
+    assert not table.lacks(chain, (NOW_MS, 0), NOW_NS)
+    assert table.lacks(chain, (NOW_MS, 1), NOW_NS)
+    assert min(table.baseline) >= 0
 
 
 def test_a_publisher_gets_so_many_chains_and_no_more() -> None:

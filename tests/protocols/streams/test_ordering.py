@@ -11,7 +11,7 @@ from shoal.protocols.streams.ordering import ChainOrder, Delivery
 from tests.support.streams import message_id
 
 START = 100
-BASELINE: Number = (START, -1)
+BASELINE: Number = (START, 0)
 
 
 def delivery(timestamp_ms: int, previous_ms: int | None) -> Delivery:

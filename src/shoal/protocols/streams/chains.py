@@ -56,7 +56,7 @@ class ChainTable:
     """The chains of one stream, by publisher."""
 
     def __init__(self, config: NodeConfig, since_ms: int = 0) -> None:
-        self.baseline: Number = (since_ms, -1)
+        self.baseline: Number = (since_ms, 0)
         """Where our own time in the stream begins: what lies before is history, and no gap."""
         self._config = config
         self._publishers: dict[NodeId, _Publisher] = {}
@@ -102,7 +102,7 @@ class ChainTable:
 
     def lacks(self, chain: Chain, number: Number, now_ns: int) -> bool:
         """Whether a position that somebody else has seen is one that we should have."""
-        if number < self.baseline or number[0] < self._oldest_fresh_ms(now_ns):
+        if number <= self.baseline or number[0] < self._oldest_fresh_ms(now_ns):
             return False
         state = self._find(chain)
         return state is None or not state.detector.seen(number)

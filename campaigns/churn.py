@@ -1,0 +1,317 @@
+"""A third of the nodes comes and goes every minute, and whoever stays must miss nothing.
+
+    .venv/bin/python campaigns/churn.py                        20 seeds of 10 minutes: hours
+    .venv/bin/python campaigns/churn.py --seeds 2 --minutes 1  a taste
+    .venv/bin/python campaigns/churn.py --first 7 --seeds 1    seed 7 again
+    .venv/bin/python campaigns/churn.py --json                 one object a line, for machines
+
+500 nodes over the AWS delay table; 20 of them publish 5 messages of 300 bytes a second. Every
+minute 30 % of the nodes leave, half of them with a word and half without, and as many come (back).
+With --kill-tracker the stream's tracker dies in the middle of it and is not seen again: the next
+one takes over.
+
+What must hold: from the first message of a chain that a node is given, it is given every later one,
+once and in order, until it leaves; whoever was there from the beginning is given all; nobody is
+told of a gap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing import get_context
+from random import Random
+
+import msgspec
+
+from shoal.base.ids import MessageId, NodeId
+from shoal.kernel.records import Delivered, GapAbandoned, MemberChanged, Published
+from shoal.lab.scenario import NetworkSettings, Scenario
+from shoal.lab.streams import STREAMS_SLOT, StreamsNetwork
+from shoal.protocols.streams.commands import LeaveStream
+from shoal.sim.simulation import SimNode, Simulation
+from shoal.sim.trace import Row
+
+SIZE_BYTES = 300
+JOIN_INTERVAL_MS = 20.0
+SETTLE_S = 10.0  # after the last node joined, and after the last message
+AWAY_S = 20.0  # a node that left comes back after about this time
+
+Chain = tuple[NodeId, int, str]
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """One run."""
+
+    nodes: int = 500
+    publishers: int = 20
+    rate_per_s: float = 5.0
+    minutes: float = 10.0
+    churn_per_minute: float = 0.3
+    kill_tracker: bool = False
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    seed: int
+    published: int
+    delivered: int
+    stayed: int
+    leaves: int
+    joins: int
+    lost: int
+    disordered: int
+    gaps: int
+    rejoin_s: float | None
+    """After the tracker was killed: until the first join succeeded."""
+    cpu_s: float
+
+    @property
+    def good(self) -> bool:
+        return not (self.lost or self.disordered or self.gaps)
+
+
+class Ledger:
+    """Follows each node along each chain; a few words for each, however long the run is."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[MessageId, int] = {}
+        self.lengths: dict[Chain, int] = {}
+        self.delivered = self.disordered = self.gaps = 0
+        self._next: dict[NodeId, dict[Chain, int]] = {}
+        self._first: dict[NodeId, dict[Chain, int]] = {}
+        self.joined_ns: list[int] = []
+
+    def __call__(self, rows: list[Row]) -> None:
+        for now_ns, node, record in rows:
+            if type(record) is Delivered:
+                self._deliver(node, record.message)
+            elif type(record) is Published:
+                chain = _chain(record.message)
+                number = self.numbers[record.message] = self.lengths.get(chain, 0)
+                self.lengths[chain] = number + 1
+            elif type(record) is GapAbandoned:
+                self.gaps += 1
+            elif type(record) is MemberChanged and record.present:
+                self.joined_ns.append(now_ns)
+
+    def forget(self, node: NodeId) -> None:
+        """It left: what it missed from now on is nobody's loss."""
+        self._next.pop(node, None)
+        self._first.pop(node, None)
+
+    def lost(self, node: NodeId, *, from_the_beginning: bool) -> int:
+        """Messages that a node should have been given and was not."""
+        following, first = self._next.get(node, {}), self._first.get(node, {})
+        missing = 0
+        for chain, length in self.lengths.items():
+            if chain in following:
+                missing += length - following[chain]
+                missing += first[chain] if from_the_beginning else 0
+            elif from_the_beginning:
+                missing += length
+        return missing
+
+    def _deliver(self, node: NodeId, message: MessageId) -> None:
+        self.delivered += 1
+        chain, number = _chain(message), self.numbers[message]
+        following = self._next.setdefault(node, {})
+        expected = following.get(chain)
+        if expected is None:
+            self._first.setdefault(node, {})[chain] = number
+        elif number != expected:
+            self.disordered += 1
+        following[chain] = number + 1
+
+
+class ChurnRun:
+    """One network, from the first join to the count."""
+
+    def __init__(self, seed: int, settings: Settings, replay: str) -> None:
+        self.settings = settings
+        self.seed = seed
+        network = NetworkSettings(nodes=settings.nodes, join_interval_ms=JOIN_INTERVAL_MS)
+        self.network = StreamsNetwork(Scenario(name="churn", network=network), seed, replay=replay)
+        self.simulation: Simulation = self.network.simulation
+        self.ledger = Ledger()
+        self.simulation.trace.to(self.ledger)
+        self.leaves = self.joins = 0
+        self._rng = Random(f"churn {seed}")
+        stayers = max(settings.publishers, settings.nodes * 2 // 5)
+        self._stayers, self._movers = self.network.nodes[:stayers], self.network.nodes[stayers:]
+        self._begin_s = settings.nodes * JOIN_INTERVAL_MS / 1000 + SETTLE_S
+        self.end_s = self._begin_s + 60 * settings.minutes
+
+    def play(self) -> Outcome:
+        """The whole run."""
+        begin_s = time.process_time()
+        self.network.join_all()
+        for publisher in self._stayers[: self.settings.publishers]:
+            first_s = self._begin_s + self._rng.random() / self.settings.rate_per_s
+            self.simulation.at_s(first_s, partial(self._publish, publisher))
+        self.simulation.at_s(self._begin_s, self._move)
+        killed_s = self._begin_s + 30 * self.settings.minutes
+        if self.settings.kill_tracker:
+            self.simulation.at_s(killed_s, self._kill_tracker)
+        self.simulation.run_until_s(self.end_s + 2 * SETTLE_S)
+        return Outcome(
+            seed=self.seed,
+            published=len(self.ledger.numbers),
+            delivered=self.ledger.delivered,
+            stayed=len(self._stayers),
+            leaves=self.leaves,
+            joins=self.joins,
+            lost=self._lost(),
+            disordered=self.ledger.disordered,
+            gaps=self.ledger.gaps,
+            rejoin_s=self._rejoin_s(killed_s) if self.settings.kill_tracker else None,
+            cpu_s=round(time.process_time() - begin_s, 1),
+        )
+
+    def _lost(self) -> int:
+        lost = sum(self.ledger.lost(n.id, from_the_beginning=True) for n in self._stayers)
+        for node in self._movers:
+            if node.host is not None and self.network.stream in self.network.machine(node).streams:
+                lost += self.ledger.lost(node.id, from_the_beginning=False)
+        return lost
+
+    def _publish(self, publisher: SimNode) -> None:
+        if self.simulation.time_s < self.end_s:
+            self.network.publish(publisher, self._rng.randbytes(SIZE_BYTES))
+            again_s = self.simulation.time_s + 1 / self.settings.rate_per_s
+            self.simulation.at_s(again_s, partial(self._publish, publisher))
+
+    def _move(self) -> None:
+        """Somebody leaves; it comes back later."""
+        if self.simulation.time_s >= self.end_s:
+            return
+        per_s = self.settings.churn_per_minute * self.settings.nodes / 60
+        self.simulation.at_s(self.simulation.time_s + self._rng.expovariate(per_s), self._move)
+        present = [node for node in self._movers if node.host is not None]
+        if not present:
+            return
+        node = self._rng.choice(present)
+        self.leaves += 1
+        if self._rng.random() < 0.5:
+            if self.network.stream in self.network.machine(node).streams:
+                node.command(STREAMS_SLOT, LeaveStream(self.network.stream))
+            # What it has to say goes out before its process ends.
+            self.simulation.at_s(self.simulation.time_s + 0.5, partial(self._end, node))
+        else:
+            self._end(node)
+        self._forget(node)
+        back_s = self.simulation.time_s + 1 + self._rng.expovariate(1 / AWAY_S)
+        self.simulation.at_s(back_s, partial(self._return, node))
+
+    def _end(self, node: SimNode) -> None:
+        if node.host is not None:
+            node.crash()
+
+    def _return(self, node: SimNode) -> None:
+        if node.host is None:
+            self._forget(node)
+            self.joins += 1
+            node.start()
+
+    def _forget(self, node: SimNode) -> None:
+        self.simulation.trace.flush()  # what it was given before
+        self.ledger.forget(node.id)
+
+    def _kill_tracker(self) -> None:
+        self.network.tracker.crash()
+
+    def _rejoin_s(self, killed_s: float) -> float | None:
+        since_ns = self.simulation.scheduler.now_ns - round(
+            (self.simulation.time_s - killed_s) * 1e9
+        )
+        later = [joined_ns for joined_ns in self.ledger.joined_ns if joined_ns > since_ns]
+        return (min(later) - since_ns) / 1e9 if later else None
+
+
+def _chain(message: MessageId) -> Chain:
+    return (message.publisher, message.partition, message.chain)
+
+
+def run_one(work: tuple[int, Settings]) -> Outcome:
+    """One seed, in a process of its own."""
+    seed, settings = work
+    run = ChurnRun(seed, settings, _replay(seed, settings))
+    shown_s = 0.0
+
+    def progress(simulation: Simulation) -> None:
+        nonlocal shown_s
+        if sys.stderr.isatty() and time.monotonic() - shown_s > 2:
+            shown_s = time.monotonic()
+            share = min(1.0, simulation.time_s / (run.end_s + 2 * SETTLE_S))
+            print(f"\rseed {seed}: {share:4.0%} of the simulated time", end="", file=sys.stderr)
+
+    run.simulation.progress = progress
+    return run.play()
+
+
+def _replay(seed: int, settings: Settings) -> str:
+    options = [f"--nodes {settings.nodes}", f"--publishers {settings.publishers}"]
+    options += [f"--minutes {settings.minutes:g}", f"--rate {settings.rate_per_s:g}"]
+    options += ["--kill-tracker"] if settings.kill_tracker else []
+    return f".venv/bin/python campaigns/churn.py --first {seed} --seeds 1 {' '.join(options)}"
+
+
+def outcomes(options: argparse.Namespace, settings: Settings) -> Iterator[Outcome]:
+    """Seed after seed, as they are done."""
+    work = [(seed, settings) for seed in range(options.first, options.first + options.seeds)]
+    if options.jobs == 1 or len(work) == 1:
+        yield from map(run_one, work)
+        return
+    with get_context("spawn").Pool(options.jobs) as pool:
+        yield from pool.imap_unordered(run_one, work)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    defaults = Settings()
+    parser.add_argument("--seeds", type=int, default=20, help="how many (20)")
+    parser.add_argument("--first", type=int, default=1, help="the first seed (1)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once (2)")
+    parser.add_argument("--nodes", type=int, default=defaults.nodes)
+    parser.add_argument("--publishers", type=int, default=defaults.publishers)
+    parser.add_argument("--rate", type=float, default=defaults.rate_per_s, help="messages/s each")
+    parser.add_argument("--minutes", type=float, default=defaults.minutes, help="simulated")
+    parser.add_argument("--kill-tracker", action="store_true", help="halfway, for good")
+    parser.add_argument("--json", action="store_true", help="one object a line")
+    options = parser.parse_args()
+    settings = Settings(
+        nodes=options.nodes,
+        publishers=options.publishers,
+        rate_per_s=options.rate,
+        minutes=options.minutes,
+        kill_tracker=options.kill_tracker,
+    )
+    bad = 0
+    for outcome in outcomes(options, settings):
+        bad += not outcome.good
+        if options.json:
+            print(msgspec.json.encode(outcome).decode(), flush=True)
+            continue
+        verdict = (
+            "nothing lost"
+            if outcome.good
+            else f"BAD, see it again: {_replay(outcome.seed, settings)}"
+        )
+        print(
+            f"seed {outcome.seed}: {outcome.published} messages, {outcome.delivered} deliveries, "
+            f"{outcome.leaves} leaves, {outcome.joins} joins: {outcome.lost} lost, "
+            f"{outcome.disordered} out of order, {outcome.gaps} gaps ({outcome.cpu_s:g} s of CPU): "
+            f"{verdict}",
+            flush=True,
+        )
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
