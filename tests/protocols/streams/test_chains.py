@@ -59,12 +59,11 @@ def test_a_gap_begins_where_it_can_be_asked_for() -> None:
     """Fill names what lies after a position, and positions are not negative: a message of the very
     millisecond in which our time began would be asked for in vain."""
     table = ChainTable(SMALL, NOW_MS)
-    first = message_id()
     table.mark(message_id(timestamp_ms=NOW_MS + 5), Position(NOW_MS, 0))
-    chain = chain_of(first)
-    assert table.gaps(chain) == []
-    assert not table.lacks(chain, (NOW_MS, 0), NOW_NS)
-    assert table.lacks(chain, (NOW_MS, 1), NOW_NS)
+    assert table.gaps(chain_of(message_id())) == []
+    unseen = chain_of(message_id(chain="other"))
+    assert not table.lacks(unseen, (NOW_MS, 0), NOW_NS)
+    assert table.lacks(unseen, (NOW_MS, 1), NOW_NS)
     assert min(table.baseline) >= 0
 
 
