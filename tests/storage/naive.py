@@ -142,6 +142,12 @@ class NaiveStore:
         ]
         return sorted(found, key=order)
 
+    def holds(self, message: VerifiedMessage) -> bool:
+        held = self.held.get(message.id)
+        return (
+            held is not None and held.signed[SIGNATURE_BYTES:] == message.signed[SIGNATURE_BYTES:]
+        )
+
     def heads(self, place: Place) -> dict[LogId, LogHead]:
         found = {self.own: LogHead(1, 0)}
         found.update(

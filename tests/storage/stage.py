@@ -8,10 +8,11 @@ from pathlib import Path
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import SeededEntropy
+from shoal.protocols.streams.history.tail import body_digest
 from shoal.protocols.streams.messages import Body, VerifiedMessage
 from shoal.protocols.streams.wire import encode_body
 from shoal.storage.config import DEFAULTS, StoreConfig
-from shoal.storage.rows import LogId, ReplicaRow, Row
+from shoal.storage.rows import Claim, LogId, ReplicaRow, Row
 from shoal.storage.store import Store
 from tests.support.machines import peer_id
 
@@ -65,6 +66,17 @@ def log_rows(store: Store, log: LogId, after_seq: int = 0, limit: int = 1000) ->
         if page.through >= page.head.last:
             return
         after_seq = page.through
+
+
+def horizon_ms(store: Store, stream: StreamId, partition: int) -> int:
+    """Message time below which retention has removed messages."""
+    heads = store.stream_heads(stream).get(partition)
+    return 0 if heads is None else heads.horizon_ms
+
+
+def claim(sent: VerifiedMessage | Row) -> Claim:
+    """What another store says that holds this message."""
+    return Claim(sent.id, body_digest(sent.signed))
 
 
 def kept_rows(store: Store) -> int:

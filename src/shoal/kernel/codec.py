@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 STREAMS = 1  # protocol numbers are forever: frames carry them
+HISTORY = 2
 
 
 class Codec(Protocol):

@@ -82,8 +82,15 @@ class Stored(Input, frozen=True, gc=False):
     token: Hashable
 
 
+class StoreFailed(Input, frozen=True, gc=False):
+    """Result of Store in place of Stored: nothing of it was kept; another try may do better."""
+
+    token: Hashable
+    reason: str
+
+
 class Loaded(Input, frozen=True, gc=False):
-    """Result of Load: the newest value stored before it, or None."""
+    """Result of Load: the newest value stored before it, or None; None too if the disk fails."""
 
     token: Hashable
     value: bytes | None

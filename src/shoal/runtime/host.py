@@ -21,12 +21,14 @@ from shoal.base.ids import NodeId, short_node_id
 from shoal.base.units import S_NS, seconds
 from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
+from shoal.kernel.disk import Disk, DiskResult
 from shoal.kernel.effects import Load, Notify, Send, Store, Verify
 from shoal.kernel.host import Host, HostLimits
 from shoal.kernel.inputs import CommandIssued, MessageReceived, Verified
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
 from shoal.runtime.dialler import Dialler
+from shoal.runtime.disk import DiskThread
 from shoal.runtime.verifier import Verifier
 from shoal.transport.port import Frame, Link, Listener, Transport
 
@@ -55,6 +57,7 @@ class RuntimeHost(Host):
         *,
         rng: Random,
         limits: HostLimits | None = None,
+        disk: Disk | None = None,
     ) -> None:
         super().__init__(node, machines, limits)
         self.connections: dict[NodeId, Link] = {}
@@ -70,6 +73,7 @@ class RuntimeHost(Host):
         self._spares: dict[NodeId, _Spare] = {}
         self._malformed: dict[NodeId, int] = {}
         self._verifier = Verifier(self._verified)
+        self._disk = None if disk is None else DiskThread(disk, self._disk_done)
         self._transports: list[Transport] = []
         self._doors: list[Listener] = []
         self._dialler = Dialler((), rng)
@@ -108,6 +112,8 @@ class RuntimeHost(Host):
         for transport in self._transports:
             await transport.close()
         await self._verifier.close()
+        if self._disk is not None:
+            await self._disk.close()
         self.connections.clear()
 
     async def issue(self, machine: Machine, command: Any, token: Hashable = None) -> None:
@@ -167,7 +173,11 @@ class RuntimeHost(Host):
 
     def send(self, slot: int, effect: Send) -> None:
         message = effect.message
-        codec = self._codec_of[type(message)]
+        codec = self._codec_of.get(type(message))
+        if codec is None:  # between machines of this node, and never on a wire
+            for peer in effect.peers:
+                self.no_link(peer, message)
+            return
         payload = codec.encode(message)
         number = codec.number
         connections = self.connections
@@ -264,10 +274,18 @@ class RuntimeHost(Host):
                 self._failed()
 
     def store(self, slot: int, effect: Store) -> None:
-        raise UsageError("this node has no disk: no machine of it may store anything")
+        self._ask_disk(slot, effect)
 
     def load(self, slot: int, effect: Load) -> None:
-        raise UsageError("this node has no disk: no machine of it may load anything")
+        self._ask_disk(slot, effect)
+
+    def _ask_disk(self, slot: int, effect: Store | Load) -> None:
+        if self._disk is None:
+            raise UsageError("this node has no disk: no machine of it may use one")
+        self._disk.ask(slot, effect)
+
+    def _disk_done(self, slot: int, result: DiskResult) -> None:
+        self._guard(self.feed, slot, result)
 
     # Observers
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.base.ids import NodeId
 from shoal.kernel.contact import Contact
+from shoal.kernel.disk import DiskRequest
 from shoal.kernel.effects import Load, Notify, Send, Store, Verify
 from shoal.kernel.host import Host, HostLimits
-from shoal.kernel.inputs import Input, Loaded, Stored, Verified
+from shoal.kernel.inputs import Input, Verified
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
 from shoal.sim.network import LinkEnd, close_end
@@ -19,8 +20,6 @@ from shoal.sim.scheduler import Action
 
 if TYPE_CHECKING:
     from shoal.sim.simulation import SimNode, Simulation
-
-DISK_NS = 100_000  # one small durable write on a solid-state disk
 
 
 class SimHost(Host):
@@ -47,6 +46,8 @@ class SimHost(Host):
         self._timer_token = 0
         self._free_ns = 0  # when the core has served what it has
         self._in_service = 0
+        self._disk_queue: list[DiskRequest] = []
+        self._disk_busy = False
 
     # Time
 
@@ -138,22 +139,31 @@ class SimHost(Host):
         self._scheduler.after(self.simulation.verify_ns, self._result, result)
 
     def store(self, slot: int, effect: Store) -> None:
-        self._scheduler.after(DISK_NS, self._stored, (slot, effect))
+        self._ask_disk((slot, effect))
 
     def load(self, slot: int, effect: Load) -> None:
-        self._scheduler.after(DISK_NS, self._loaded, (slot, effect))
+        self._ask_disk((slot, effect))
 
-    def _stored(self, work: tuple[int, Store]) -> None:
-        slot, effect = work
+    def _ask_disk(self, request: DiskRequest) -> None:
+        """What is asked for while a batch is under way makes the next one, as at the runtime."""
+        self._disk_queue.append(request)
+        if not self._disk_busy:
+            self._begin_batch()
+
+    def _begin_batch(self) -> None:
+        batch, self._disk_queue = self._disk_queue, []
+        self._disk_busy = bool(batch)
+        if batch:
+            self._scheduler.after(self.sim_node.disk_ns, self._end_batch, batch)
+
+    def _end_batch(self, batch: list[DiskRequest]) -> None:
         if not self.alive:
-            return  # the write was under way when the node died
-        self.sim_node.disk[slot, effect.key] = effect.value
-        self.feed(slot, Stored(effect.token))
-
-    def _loaded(self, work: tuple[int, Load]) -> None:
-        slot, effect = work
-        if self.alive:
-            self.feed(slot, Loaded(effect.token, self.sim_node.disk.get((slot, effect.key))))
+            return  # it was under way when the node died
+        results = self.sim_node.disk.work(batch, self.now_ns())
+        self._begin_batch()
+        for (slot, _), result in zip(batch, results, strict=True):
+            if self.alive:
+                self.feed(slot, result)
 
     def _result(self, result: tuple[int, Input]) -> None:
         if self.alive:

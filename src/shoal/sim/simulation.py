@@ -12,6 +12,7 @@ from shoal.base.ids import NodeId, short_node_id
 from shoal.base.units import MS_NS, S_NS, US_NS, ns_of_seconds, seconds
 from shoal.identity import verify
 from shoal.kernel.codec import Codec
+from shoal.kernel.disk import Disk, MemoryDisk
 from shoal.kernel.effects import Effect, Send, Verify
 from shoal.kernel.host import HostLimits
 from shoal.kernel.inputs import Input
@@ -27,6 +28,7 @@ from shoal.sim.trace import Trace
 
 START_NS = 1_767_225_600 * S_NS  # 2026-01-01: machines see Unix time
 SIGNATURES_MAX = 100_000  # checks remembered: far more than are under way, a few dozen MB
+DISK_NS = 100 * US_NS  # one small durable write on a solid-state disk
 VERIFY_NS = 40 * US_NS  # one signature check on one core
 HANDSHAKE_ROUND_TRIPS = 2  # TCP, then upgrade and mutual challenge in one
 REFUSED_ROUND_TRIPS = 1
@@ -51,7 +53,10 @@ class SimNode:
         self.role = role
         self.index = index
         self.incarnation = 0
-        self.disk: dict[tuple[int, bytes], bytes | None] = {}
+        self.disk: Disk = MemoryDisk()
+        """Outlives crashes. Another one, a store in a folder say, may take its place before the
+        first start; whoever made it closes it."""
+        self.disk_ns = DISK_NS
         self.clock: DriftingClock | None = None
         self.service_ns = 0
         self.host: SimHost | None = None
@@ -276,6 +281,9 @@ class Simulation:
         """Send through faults, and through the codec in wire mode; encoded once for all peers."""
         message = effect.message
         codec = self._codecs.get(type(message))
+        if codec is None and effect.peers == (host.node,):
+            host.no_link(host.node, message)  # between its machines, and never on a wire
+            return
         if codec is None:
             raise UsageError(f"no codec for {type(message).__name__}: pass it in codecs=")
         encoded = codec.encode(message)

@@ -1,17 +1,18 @@
 """What a storage node keeps: messages by id, ingest logs by offset, on lmdb.
 
 store        the door: everything below behind one class
+disk         a store behind the disk port of a node
+answers      answers out of a store to the questions of the history protocol
 config       every bound, with its reason
 layout       the tables, their keys and values: the on-disk format
 database     one lmdb environment: opening, growing, transactions, errors
 opening      what is checked before a file is trusted
-ingest       accepting messages: ids, seqs and digests in one transaction
+ingest       accepting messages: ids and seqs in one transaction
 replicas     copies of other storage nodes' logs
 reading      messages by position: last, range, by id
 logs         messages by offset: log reads, heads, ingest times
 leases       readers that hold retention back
 retention    letting go of the oldest, step by step
-digests      comparing two stores with a few numbers
 audit        everything that must be true of a store, checked
 offsets      the offset that a reader keeps, as JSON
 
@@ -32,8 +33,8 @@ above each row whose message is gone, even if older rows of that replica are sti
 Nothing here reads a clock or a random number: times are arguments, the log's UUID comes from the
 entropy port. All of it blocks, and may be called from several threads.
 
-Beside a thread that is busy in Python, a store is slow: lmdb's binding gives the interpreter up at
-every call, and may wait a whole turn to get it back. With Python's turns of 5 ms, beside a thread
-that never rests, an append of 1,024 took 435 ms and reads gave 5,700 rows/s; with turns of 0.2 ms
-(sys.setswitchinterval, for the whole process), 12 ms and 196,000 rows/s; alone, 5 ms and 490,000.
+Beside a thread that never leaves Python, a store is slow: lmdb's binding gives the interpreter up
+at every call, and may wait a whole turn of 5 ms to get it back. An append of 1,024 took 435 ms
+there, alone 5 ms. The event loop of a node is no such thread: it gives the interpreter up at every
+check of a signature and at every poll. Shorter turns (sys.setswitchinterval) gained nothing there.
 """

@@ -9,23 +9,17 @@ from collections.abc import Iterator
 
 from shoal.base.errors import InvariantViolated
 from shoal.storage.database import Database
-from shoal.storage.digests import tail_hash
 from shoal.storage.layout import (
-    BUCKET_MS,
     OWN,
-    PLACE_BYTES,
     Head,
     Place,
     Tables,
     Txn,
-    bucket_key,
-    bucket_value,
     entry_key,
     read_entry,
     read_head,
     read_message,
     split_head_key,
-    timestamp_of,
 )
 from shoal.storage.logs import holders_of
 
@@ -53,7 +47,6 @@ class _Audit:
             own_rows += head.last + 1 - head.first if number == OWN else 0
         yield from self._counts(own_rows)
         yield from self._names()
-        yield from self._buckets()
 
     def _log(self, place: Place, number: int, head: Head) -> Iterator[str]:
         """Rows without a hole, each with its message, in the order of their ingest times."""
@@ -106,18 +99,6 @@ class _Audit:
             back = [value for _, value in self._txn.cursor(getattr(self._tables, numbers))]
             if sorted(back) != keys:
                 yield f"{numbers} is not the inverse of {names}"
-
-    def _buckets(self) -> Iterator[str]:
-        """Digests are what the messages add up to."""
-        sums: dict[bytes, tuple[int, int]] = {}
-        for key in self._keys("messages"):
-            tail = key[PLACE_BYTES:]
-            at = bucket_key(Place(key[:PLACE_BYTES]), timestamp_of(tail) // BUCKET_MS)
-            count, total = sums.get(at, (0, 0))
-            sums[at] = count + 1, total + tail_hash(tail)
-        held = dict(self._txn.cursor(self._tables.buckets))
-        if held != {at: bucket_value(*digest) for at, digest in sums.items()}:
-            yield "digests are not those of the messages"
 
     def _keys(self, table: str) -> Iterator[bytes]:
         cursor = self._txn.cursor(getattr(self._tables, table))

@@ -70,9 +70,6 @@ class StoreConfig(msgspec.Struct, frozen=True):
     last_rows_max: int = 100_000
     """The n of `last`: their keys are counted from the end before the first is read."""
 
-    digests_max: int = 4_096
-    """Buckets of one comparison: 100 KB on a wire."""
-
     claims_max: int = 16_384
     """Ids looked up in one read transaction: 20 ms."""
 

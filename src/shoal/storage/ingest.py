@@ -1,4 +1,4 @@
-"""Accepting messages: id, seq, log row and digest in one transaction.
+"""Accepting messages: id, seq and log row in one transaction.
 
 A message is new if its id is. The same body again is a duplicate, whoever else signed it again;
 another body under the same id is a conflict, and the first one stays.
@@ -10,7 +10,6 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import INT63_MAX, MessageId, StreamId
 from shoal.protocols.streams.config import SIGNATURE_BYTES
 from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.storage.digests import Changes
 from shoal.storage.layout import (
     OWN,
     Head,
@@ -33,7 +32,7 @@ from shoal.storage.rows import Appended, Conflict, Duplicate, Stored
 class _Open:
     """A place that this transaction appends to."""
 
-    __slots__ = ("changes", "head", "ingest_ns", "last", "place")
+    __slots__ = ("head", "ingest_ns", "last", "place")
 
     def __init__(self, place: Place, head: Head, now_ns: int) -> None:
         self.place = place
@@ -41,7 +40,6 @@ class _Open:
         self.last = head.last
         # Never backwards, whatever the clock does: a log is searched by ingest time.
         self.ingest_ns = max(now_ns, head.ingest_ns)
-        self.changes = Changes(place)
 
 
 class Ingest:
@@ -68,14 +66,13 @@ class Ingest:
         if not self._txn.put(key, value, overwrite=False, db=self._tables.messages):
             return self._known(key, signed)
         at.last = seq
-        at.changes.added.append(tail)
         self._entries.append(
             (entry_key(OWN, at.place, seq), entry_value(at.ingest_ns, False, tail))
         )
         return Stored(seq)
 
     def finish(self) -> None:
-        """Write what is written once per transaction: log rows, heads, digests."""
+        """Write what is written once per transaction: log rows and heads."""
         txn, tables = self._txn, self._tables
         with txn.cursor(tables.entries) as cursor:
             cursor.putmulti(self._entries)
@@ -83,7 +80,6 @@ class Ingest:
             if at.last > at.head.last:
                 head = at.head._replace(last=at.last, ingest_ns=at.ingest_ns)
                 txn.put(head_key(at.place, OWN), head_value(head), db=tables.heads)
-                at.changes.write(txn, tables)
 
     def _at(self, id: MessageId) -> _Open:
         at = self._open.get((id.stream, id.partition))

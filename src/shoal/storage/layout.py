@@ -19,7 +19,6 @@ last, so it needs no length, and its UTF-8 sorts as its code points do.
     heads            place, log number          first seq available, last seq given, newest ingest
                                                 time, horizon
     holders          place, tail                (log number, seq) of each replica that has it
-    buckets          place, bucket number       count and sum of hashes of the tails in it
     leases           place, log number, holder  after seq, expiry
 
 The longest key is a lease's: 5 + 4 + 4 * 64 bytes.
@@ -43,10 +42,6 @@ Table: TypeAlias = "lmdb._Database"
 
 STORE_FORMAT = 1  # grows when a table changes its meaning; what is newer is refused
 
-BUCKET_MS = 60_000
-"""Width of a digest's bucket by message time. Coarser ones are sums of these, so a comparison may
-begin with a day and end with a minute; 1,000 messages/s make 60,000 ids in one, 4 MB."""
-
 OWN = 0  # the number of the own log
 
 Place = NewType("Place", bytes)
@@ -62,8 +57,6 @@ _ENTRY = struct.Struct(">QB")
 _HEAD_KEY = struct.Struct(">5sI")
 _HEAD = struct.Struct(">QQQQ")
 _HOLDER = struct.Struct(">IQ")
-_BUCKET_KEY = struct.Struct(">5sQ")
-_BUCKET = struct.Struct(">Q16s")
 _LEASE = struct.Struct(">QQ")
 
 PLACE_BYTES = _PLACE.size
@@ -71,7 +64,6 @@ _MESSAGE_HEAD_BYTES = _MESSAGE.size
 _CHAIN_BYTES_MAX = 4 * CHAIN_CHARS_MAX
 _PUBLISHER = slice(PLACE_BYTES + 16, PLACE_BYTES + _TAIL.size)
 _CHAIN = slice(PLACE_BYTES + _TAIL.size, None)
-_SUM = 1 << 128
 
 
 class Tables(NamedTuple):
@@ -87,7 +79,6 @@ class Tables(NamedTuple):
     variants: Table
     heads: Table
     holders: Table  # the only one with several values under a key
-    buckets: Table
     leases: Table
 
 
@@ -269,32 +260,6 @@ def read_holder(value: bytes) -> tuple[int, int]:
     """Log number and seq."""
     log, seq = _HOLDER.unpack(value)
     return log, seq
-
-
-# Digests
-
-
-def bucket_key(place: Place, bucket: int) -> bytes:
-    """Where a bucket's digest is."""
-    return _BUCKET_KEY.pack(place, bucket)
-
-
-def bucket_of(key: bytes) -> int:
-    """Number of the bucket: its begin divided by its width."""
-    return int.from_bytes(key[PLACE_BYTES:])
-
-
-def bucket_value(count: int, total: int) -> bytes:
-    """Sums wrap around at 128 bits."""
-    return _BUCKET.pack(count, (total % _SUM).to_bytes(16))
-
-
-def read_bucket(value: bytes | None) -> tuple[int, int]:
-    """Count and sum."""
-    if value is None:
-        return 0, 0
-    count, total = _BUCKET.unpack(value)
-    return count, int.from_bytes(total)
 
 
 # Leases

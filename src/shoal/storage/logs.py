@@ -25,6 +25,7 @@ from shoal.storage.layout import (
     read_message,
     seq_of,
     split_head_key,
+    split_place,
 )
 from shoal.storage.names import Names
 from shoal.storage.rows import LogHead, LogId, LogPage, Row
@@ -40,6 +41,13 @@ class LogAt(NamedTuple):
     place: Place | None
     """None if nothing was ever stored there: an own log without rows."""
     head: Head
+
+
+class PlaceHeads(NamedTuple):
+    """Every log at one place, and the message time below which retention has removed messages."""
+
+    horizon_ms: int
+    logs: dict[LogId, LogHead]
 
 
 class Logs:
@@ -95,6 +103,24 @@ class Logs:
             for number, head in () if place is None else heads_at(txn, self._tables, place):
                 found[self._names.log_of(txn, number)] = head
             return {log: LogHead(head.first, head.last) for log, head in found.items()}
+
+        return self._database.read(work)
+
+    def stream_heads(self, stream: StreamId) -> dict[int, PlaceHeads]:
+        """What is held of each log at every partition of a stream that ever had a row."""
+
+        def work(txn: Txn) -> dict[int, PlaceHeads]:
+            found: dict[int, PlaceHeads] = {}
+            place = self._names.place(txn, stream, 0)
+            if place is None:
+                return found
+            prefix = place[:-1]  # without the partition
+            for other, number, head in heads_from(txn, self._tables, prefix):
+                at = found.setdefault(split_place(other)[1], PlaceHeads(0, {}))
+                at.logs[self._names.log_of(txn, number)] = LogHead(head.first, head.last)
+                if number == OWN:
+                    found[split_place(other)[1]] = PlaceHeads(head.horizon_ms, at.logs)
+            return found
 
         return self._database.read(work)
 
@@ -200,10 +226,17 @@ def check_available(at: LogAt, after_seq: int) -> None:
 
 def heads_at(txn: Txn, tables: Tables, place: Place) -> Iterator[tuple[int, Head]]:
     """Number and head of every log at a place."""
+    for _, number, head in heads_from(txn, tables, place):
+        yield number, head
+
+
+def heads_from(txn: Txn, tables: Tables, prefix: bytes) -> Iterator[tuple[Place, int, Head]]:
+    """Place, number and head of every log at the places that begin so."""
     with txn.cursor(tables.heads) as cursor:
-        found = cursor.set_range(place)
-        while found and cursor.key().startswith(place):
-            yield split_head_key(cursor.key())[1], read_head(cursor.value())
+        found = cursor.set_range(prefix)
+        while found and cursor.key().startswith(prefix):
+            place, number = split_head_key(cursor.key())
+            yield place, number, read_head(cursor.value())
             found = cursor.next()
 
 

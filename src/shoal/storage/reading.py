@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.protocols.streams.history.tail import body_digest
 from shoal.protocols.streams.messages import Position
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
-from shoal.storage.digests import body_digest
 from shoal.storage.layout import (
     PLACE_BYTES,
     Place,
@@ -41,6 +41,20 @@ class _Span(NamedTuple):
 
     start: bytes
     end: bytes
+
+
+class PageLimits(NamedTuple):
+    """A page ends before it would be larger, but has one row at least."""
+
+    rows: int
+    size_bytes: int
+
+
+class Page(NamedTuple):
+    """Rows by position, and the id after which to go on: None if there is no more."""
+
+    rows: list[Row]
+    next: MessageId | None
 
 
 class Reader:
@@ -86,25 +100,54 @@ class Reader:
         if newest is not None:
             yield from self._pages(stream, partition, _Span(oldest, newest + b"\0"), match)
 
+    def page(
+        self,
+        stream: StreamId,
+        partition: int,
+        begin: Position | None,
+        end: Position | None,
+        match: Match | None,
+        after: MessageId | None,
+        limits: PageLimits,
+    ) -> Page:
+        """One page by itself, for readers that say where they are."""
+        place = self._place(stream, partition)
+        if place is None:
+            return Page([], None)
+        span = _span(place, begin, end)
+        if after is not None:
+            span = _Span(max(span.start, place + tail_of(after) + b"\0"), span.end)
+        return self._database.read(self._limited, stream, partition, span, match, limits)
+
+    def last_page(
+        self,
+        stream: StreamId,
+        partition: int,
+        n: int,
+        match: Match | None,
+        scans_max: int,
+        limits: PageLimits,
+    ) -> Page | None:
+        """The first page of the newest n; None if they are not found in so many transactions."""
+        place = self._place(stream, partition)
+        if place is None:
+            return Page([], None)
+        span, left = _span(place, None, None), n
+        oldest = span.end
+        for _ in range(scans_max):
+            found, oldest = self._database.read(self._back, oldest, span.start, left, match)
+            left -= len(found)
+            if not left or oldest <= span.start:
+                span = _Span(oldest, span.end)
+                return self._database.read(self._limited, stream, partition, span, match, limits)
+        return None
+
     def by_id(self, ids: Sequence[MessageId]) -> Iterator[list[Row]]:
         """Pages of those that are held, in the order asked for."""
         start = 0
         while start < len(ids):
             page, start = self._database.read(self._get, ids, start)
             yield page
-
-    def keys(
-        self, stream: StreamId, partition: int, begin: Position | None, end: Position | None
-    ) -> Iterator[list[MessageId]]:
-        """Pages of ids."""
-        place = self._place(stream, partition)
-        if place is None:
-            return
-        span = _span(place, begin, end)
-        while span.start < span.end:
-            keys, start = self._database.read(self._keys, span)
-            yield [id_of(stream, partition, key[PLACE_BYTES:]) for key in keys]
-            span = _Span(start, span.end)
 
     def lacking(self, claims: Iterable[Claim]) -> list[MessageId]:
         """Ids that are not held, or held with another body than claimed."""
@@ -153,6 +196,39 @@ class Reader:
                     rows.append(Row(id, message.seq, message.ingest_ns, message.signed))
         return rows, span.end
 
+    def _limited(
+        self,
+        txn: Txn,
+        stream: StreamId,
+        partition: int,
+        span: _Span,
+        match: Match | None,
+        limits: PageLimits,
+    ) -> Page:
+        rows: list[Row] = []
+        size_bytes = 0
+        seen: bytes | None = None  # the last key looked at
+        with txn.cursor(self._messages) as cursor:
+            if not cursor.set_range(span.start):
+                return Page(rows, None)
+            for scanned, key in enumerate(cursor.iternext(keys=True, values=False)):
+                if key >= span.end:
+                    return Page(rows, None)
+                if len(rows) >= limits.rows or scanned >= self._config.scan_rows_max:
+                    break
+                if match is None or match(key):
+                    message = read_message(key, cursor.value())
+                    size_bytes += len(message.signed)
+                    if rows and size_bytes > limits.size_bytes:
+                        break
+                    id = id_of(stream, partition, key[PLACE_BYTES:])
+                    rows.append(Row(id, message.seq, message.ingest_ns, message.signed))
+                seen = key
+            else:
+                return Page(rows, None)
+        next = None if seen is None else id_of(stream, partition, seen[PLACE_BYTES:])
+        return Page(rows, next)
+
     def _back(
         self, txn: Txn, above: bytes, start: bytes, n: int, match: Match | None
     ) -> tuple[list[bytes], bytes]:
@@ -170,18 +246,6 @@ class Reader:
                         return keys, key
                 found = cursor.prev()
             return keys, key
-
-    def _keys(self, txn: Txn, span: _Span) -> tuple[list[bytes], bytes]:
-        keys: list[bytes] = []
-        with txn.cursor(self._messages) as cursor:
-            if cursor.set_range(span.start):
-                for key in cursor.iternext(keys=True, values=False):
-                    if key >= span.end:
-                        break
-                    if len(keys) >= self._config.page_rows_max:
-                        return keys, key
-                    keys.append(key)
-        return keys, span.end
 
     def _get(self, txn: Txn, ids: Sequence[MessageId], start: int) -> tuple[list[Row], int]:
         rows: list[Row] = []
@@ -207,9 +271,7 @@ class Reader:
             return False
         key = place + tail_of(claim.id)
         value = txn.get(key, db=self._messages)
-        if value is None or claim.digest is None:
-            return value is not None
-        return body_digest(read_message(key, value).signed) == claim.digest
+        return value is not None and body_digest(read_message(key, value).signed) == claim.digest
 
 
 def matching(publisher: NodeId | None, chain: str | None) -> Match | None:

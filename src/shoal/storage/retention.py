@@ -22,7 +22,6 @@ from typing import NamedTuple
 from shoal.base.errors import InvariantViolated
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
-from shoal.storage.digests import Changes
 from shoal.storage.layout import (
     OWN,
     Entry,
@@ -175,7 +174,6 @@ class Retainer:
         tables = self._tables
         head = read_head(txn.get(head_key(place, OWN), db=tables.heads))
         leased = leased_after(txn, tables, place, now_ns)
-        changes = Changes(place)
         raised: dict[int, int] = {}
         seq, horizon_ms, next_ns, blocked = head.first, head.horizon_ms, None, False
         while seq <= head.last:
@@ -190,13 +188,11 @@ class Retainer:
             txn.delete(message_key, db=tables.messages)
             txn.delete(message_key, db=tables.holders)
             txn.delete(entry_key(OWN, place, seq), db=tables.entries)
-            changes.removed.append(entry.tail)
             horizon_ms = max(horizon_ms, timestamp_of(entry.tail) + 1)
             for number, replica_seq in holders:
                 raised[number] = max(replica_seq + 1, raised.get(number, 0))
             seq += 1
         if seq > head.first:
-            changes.write(txn, tables)
             head_now = head._replace(first=seq, horizon_ms=horizon_ms)
             txn.put(head_key(place, OWN), head_value(head_now), db=tables.heads)
             self._raise(txn, place, raised)

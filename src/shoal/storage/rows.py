@@ -78,7 +78,7 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Another store holds this message; the digest tells whether its body is ours."""
 
     id: MessageId
-    digest: bytes | None = None
+    digest: bytes
 
 
 # Logs
@@ -124,17 +124,6 @@ class RetentionStep(msgspec.Struct, frozen=True, gc=False):
     blocked: bool
     """Something should go, but a lease holds it."""
     size_bytes: int
-
-
-# Digests
-
-
-class BucketDigest(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How many messages a stretch of message time holds, and the sum of their hashes."""
-
-    begin_ms: int
-    count: int
-    sum: bytes
 
 
 class StoreInfo(msgspec.Struct, frozen=True, gc=False):

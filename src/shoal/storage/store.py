@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -13,18 +13,16 @@ from shoal.protocols.streams.messages import Position, VerifiedMessage
 from shoal.storage.audit import audit
 from shoal.storage.config import DEFAULTS, StoreConfig
 from shoal.storage.database import Database
-from shoal.storage.digests import read_digests
 from shoal.storage.ingest import Ingest
-from shoal.storage.layout import OWN, Txn, head_key, read_head, split_head_key
+from shoal.storage.layout import Txn, split_head_key
 from shoal.storage.leases import Leases
-from shoal.storage.logs import Logs
+from shoal.storage.logs import Logs, PlaceHeads
 from shoal.storage.names import Names
-from shoal.storage.reading import Reader, matching
+from shoal.storage.reading import Page, PageLimits, Reader, matching
 from shoal.storage.replicas import ReplicaIngest, advance, check_range
 from shoal.storage.retention import Retainer
 from shoal.storage.rows import (
     Appended,
-    BucketDigest,
     Claim,
     Lease,
     LogHead,
@@ -160,6 +158,39 @@ class Store:
             raise UsageError(f"the last {n}: at most {self._config.last_rows_max}, or a range")
         return self._reader.last(stream, partition, n, matching(publisher, None))
 
+    def page(
+        self,
+        stream: StreamId,
+        partition: int,
+        limits: PageLimits,
+        *,
+        from_position: Position | None = None,
+        to_position: Position | None = None,
+        publisher: NodeId | None = None,
+        chain: str | None = None,
+        after: MessageId | None = None,
+    ) -> Page:
+        """One page of a range, for readers that say themselves where they are."""
+        match = matching(publisher, chain)
+        return self._reader.page(
+            stream, partition, from_position, to_position, match, after, limits
+        )
+
+    def last_page(
+        self,
+        stream: StreamId,
+        partition: int,
+        n: int,
+        limits: PageLimits,
+        *,
+        publisher: NodeId | None = None,
+        scans_max: int = 10,
+    ) -> Page | None:
+        """The first page of the newest n, to be gone on with by `page`; None if they are not found
+        by so many transactions."""
+        match = matching(publisher, None)
+        return self._reader.last_page(stream, partition, n, match, scans_max, limits)
+
     def get(self, ids: Sequence[MessageId]) -> Iterator[list[Row]]:
         """Pages of those messages that are held, in the order asked for."""
         return self._reader.by_id(ids)
@@ -182,6 +213,10 @@ class Store:
     def heads(self, stream: StreamId, partition: int) -> dict[LogId, LogHead]:
         """First and last seq available of every log held at a place, the own one included."""
         return self._logs.heads(stream, partition)
+
+    def stream_heads(self, stream: StreamId) -> dict[int, PlaceHeads]:
+        """The same for every partition of a stream that ever had a row, and its horizon."""
+        return self._logs.stream_heads(stream)
 
     def first_seq_at(self, log: LogId, stream: StreamId, partition: int, ingest_ns: int) -> int:
         """The first available seq that came in at this time or later, or the next to be given."""
@@ -217,46 +252,10 @@ class Store:
 
         return self._database.read(work)
 
-    def horizon_ms(self, stream: StreamId, partition: int) -> int:
-        """Message time below which retention has removed messages: compare from the higher of two
-        stores' horizons on."""
-
-        def work(txn: Txn) -> int:
-            place = self._names.place(txn, stream, partition)
-            raw = place and txn.get(head_key(place, OWN), db=self._tables.heads)
-            return read_head(raw or None).horizon_ms
-
-        return self._database.read(work)
-
-    def digests(
-        self, stream: StreamId, partition: int, begin_ms: int, end_ms: int, width_ms: int
-    ) -> list[BucketDigest]:
-        """Digests of message times [begin, end), by width, a multiple of BUCKET_MS, without the
-        empty ones."""
-        place = self._database.read(self._names.place, stream, partition)
-        if place is None:
-            return []
-        return read_digests(self._database, self._config, place, begin_ms, end_ms, width_ms)
-
-    def ids(
-        self,
-        stream: StreamId,
-        partition: int,
-        from_position: Position | None = None,
-        to_position: Position | None = None,
-    ) -> Iterator[list[MessageId]]:
-        """Pages of ids by position."""
-        return self._reader.keys(stream, partition, from_position, to_position)
-
     def lacking(self, claims: Sequence[Claim]) -> list[MessageId]:
         """Ids of these that are not held, or held with another body than the claim's digest."""
         self._check_claims(len(claims))
         return self._reader.lacking(claims)
-
-    def wanted(self, stream: StreamId, partition: int, ids: Iterable[MessageId]) -> list[MessageId]:
-        """Ids that are not held and lie above the horizon: what to ask another store for."""
-        horizon_ms = self.horizon_ms(stream, partition)
-        return self.lacking([Claim(id) for id in ids if id.timestamp_ms >= horizon_ms])
 
     # The store itself
 

@@ -1,0 +1,233 @@
+"""Answers out of a store to the questions of the history protocol, one page each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from shoal.base.errors import NotFound, OffsetExpired
+from shoal.base.ids import MessageId
+from shoal.protocols.streams.history.config import PAGE_BYTES_MAX
+from shoal.protocols.streams.history.disk import DiskAnswer, Lacking, Lacks
+from shoal.protocols.streams.history.messages import (
+    LOGS_MAX,
+    PAGE_ROWS_MAX,
+    Cursor,
+    Head,
+    Heads,
+    LogRow,
+    LogRows,
+    ReadHeads,
+    ReadLast,
+    ReadLog,
+    ReadRange,
+    Refused,
+    Rows,
+)
+from shoal.protocols.streams.history.sync_messages import (
+    HEADS_MAX,
+    AskHeads,
+    AskMessages,
+    AskRows,
+    PlaceHeads,
+    RowName,
+    SeqMessage,
+    SyncRefused,
+    TellHeads,
+    TellMessages,
+    TellRows,
+)
+from shoal.protocols.streams.history.tail import body_digest
+from shoal.storage.reading import Page, PageLimits
+from shoal.storage.rows import Claim, LogHead, LogId, LogPage, Row
+from shoal.storage.store import Store
+
+LAST_SCANS_MAX = 25  # half a million keys, a quarter of a second: a rare publisher's last messages
+STRETCHES_MAX = 16  # reads for one question for messages, a megabyte each at most
+
+
+class Answers:
+    """One store, asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._by_type: dict[type, Callable[[Any], DiskAnswer]] = {
+            ReadRange: self._range,
+            ReadLast: self._last,
+            ReadLog: self._log,
+            ReadHeads: self._heads,
+            AskHeads: self._stream_heads,
+            AskRows: self._rows,
+            AskMessages: self._messages,
+            Lacking: self._lacking,
+        }
+
+    def answer(self, question: Any) -> DiskAnswer:
+        """The answer, or a refusal; StoreError if the store fails."""
+        return self._by_type[type(question)](question)
+
+    # Readers
+
+    def _range(self, question: ReadRange) -> Rows:
+        after = None if question.after is None else _id(question, question.after)
+        page = self._store.page(
+            question.stream,
+            question.partition,
+            PageLimits(question.rows_max, PAGE_BYTES_MAX),
+            from_position=question.begin,
+            to_position=question.end,
+            publisher=question.publisher,
+            chain=question.chain,
+            after=after,
+        )
+        return _page(question.request, page)
+
+    def _last(self, question: ReadLast) -> Rows | Refused:
+        page = self._store.last_page(
+            question.stream,
+            question.partition,
+            question.count,
+            PageLimits(min(question.rows_max, question.count), PAGE_BYTES_MAX),
+            publisher=question.publisher,
+            scans_max=LAST_SCANS_MAX,
+        )
+        if page is None:
+            return Refused(question.request, "too-far")
+        return _page(question.request, page)
+
+    def _log(self, question: ReadLog) -> LogRows | Refused:
+        try:
+            page = self._log_page(question, question.after_seq, question.rows_max)
+        except OffsetExpired:
+            return Refused(question.request, "expired")
+        except NotFound:
+            return Refused(question.request, "no-such-log")
+        rows = tuple(LogRow(row.seq, row.ingest_ns, row.signed) for row in page.rows)
+        return LogRows(question.request, rows, page.head.first, page.head.last)
+
+    def _heads(self, question: ReadHeads) -> Heads:
+        heads = self._store.heads(question.stream, question.partition)
+        own = self._store.log
+        first = [_head(own, heads.pop(own))]
+        others = [_head(log, head) for log, head in heads.items()]
+        return Heads(question.request, own.bytes, tuple([*first, *others][:LOGS_MAX]))
+
+    # Other storage nodes
+
+    def _stream_heads(self, question: AskHeads) -> TellHeads:
+        places: list[PlaceHeads] = []
+        room = HEADS_MAX
+        for number, stream in enumerate(question.streams):
+            begin = 0 if number else question.from_partition
+            for partition, (horizon_ms, logs) in self._store.stream_heads(stream).items():
+                if partition < begin:
+                    continue
+                if len(logs) > room and places:
+                    return TellHeads(question.request, self._store.log.bytes, tuple(places), True)
+                room -= len(logs)
+                heads = tuple(_head(log, head) for log, head in logs.items())
+                places.append(PlaceHeads(stream, partition, horizon_ms, heads[:HEADS_MAX]))
+        return TellHeads(question.request, self._store.log.bytes, tuple(places), False)
+
+    def _rows(self, question: AskRows) -> TellRows | SyncRefused:
+        log, stream, partition = UUID(bytes=question.log), question.stream, question.partition
+        after = question.after_seq
+        try:
+            if question.since_ns:
+                begin = self._store.first_seq_at(log, stream, partition, question.since_ns)
+                after = max(after, begin - 1)
+            page = self._store.log_read(log, stream, partition, after, question.rows_max)
+        except OffsetExpired as error:
+            after = error.first_seq - 1
+            page = self._store.log_read(log, stream, partition, after, question.rows_max)
+        except NotFound:
+            return SyncRefused(question.request, "no-such-log")
+        rows = tuple(_name(row) for row in page.rows)
+        return TellRows(question.request, rows, page.head.first, page.head.last)
+
+    def _messages(self, question: AskMessages) -> TellMessages | SyncRefused:
+        found: list[SeqMessage] = []
+        size_bytes = 0
+        wanted = dict.fromkeys(sorted(question.seqs))
+        for _ in range(STRETCHES_MAX):
+            if not wanted:
+                break
+            # Those asked for are mostly neighbours: one read gives a stretch of them.
+            first, last = next(iter(wanted)), next(reversed(wanted))
+            try:
+                page = self._log_page(
+                    question, max(0, first - 1), min(PAGE_ROWS_MAX, last - first + 1)
+                )
+            except OffsetExpired:
+                del wanted[first]
+                continue
+            except NotFound:
+                return SyncRefused(question.request, "no-such-log")
+            for row in page.rows:
+                if row.seq in wanted:
+                    size_bytes += len(row.signed)
+                    if found and size_bytes > PAGE_BYTES_MAX:
+                        return TellMessages(question.request, tuple(found))
+                    del wanted[row.seq]
+                    found.append(SeqMessage(row.seq, row.signed))
+            wanted.pop(first, None)  # it is no row of this log
+        return TellMessages(question.request, tuple(found))
+
+    def _lacking(self, question: Lacking) -> Lacks:
+        # A message that was let go and came again is in a log twice: its first row brings it.
+        rows: dict[MessageId, RowName] = {}
+        for row in question.rows:
+            rows.setdefault(_id(question, row), row)
+        lacking = self._store.lacking([Claim(id, row.digest) for id, row in rows.items()])
+        return Lacks(tuple(rows[id].seq for id in lacking))
+
+    def _log_page(
+        self, question: ReadLog | AskRows | AskMessages, after_seq: int, limit: int
+    ) -> LogPage:
+        """A page of a log, cut where it would be too large."""
+        log = UUID(bytes=question.log)
+        page = self._store.log_read(log, question.stream, question.partition, after_seq, limit)
+        size_bytes = 0
+        for number, row in enumerate(page.rows):
+            size_bytes += len(row.signed)
+            if number and size_bytes > PAGE_BYTES_MAX:
+                return LogPage(page.rows[:number], page.rows[number - 1].seq, page.head)
+        return page
+
+
+def _page(request: int, page: Page) -> Rows:
+    rows = tuple(row.signed for row in page.rows)
+    return Rows(request, rows, None if page.next is None else _cursor(page.next))
+
+
+def _cursor(id: MessageId) -> Cursor:
+    return Cursor(id.timestamp_ms, id.sequence, id.publisher, id.chain)
+
+
+def _id(question: ReadRange | Lacking, at: Cursor | RowName) -> MessageId:
+    return MessageId(
+        question.stream,
+        question.partition,
+        at.timestamp_ms,
+        at.sequence,
+        at.publisher,
+        at.chain,
+    )
+
+
+def _head(log: LogId, head: LogHead) -> Head:
+    return Head(log.bytes, head.first, head.last)
+
+
+def _name(row: Row) -> RowName:
+    id = row.id
+    return RowName(
+        row.seq,
+        row.ingest_ns,
+        id.timestamp_ms,
+        id.sequence,
+        id.publisher,
+        id.chain,
+        body_digest(row.signed),
+    )

@@ -1,0 +1,161 @@
+"""A store behind the disk port: the machines of a storage node ask it by Store and Load.
+
+All messages of a batch are appended in one transaction, whoever asked for it; then come changes of
+replicas, then the questions. What cannot be done fails alone, and is said.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from shoal.base.errors import MalformedMessage, NotFound, RemoteError, ShoalError, UsageError
+from shoal.base.ids import MessageId
+from shoal.kernel.disk import DiskRequest, DiskResult
+from shoal.kernel.effects import Load, Store
+from shoal.kernel.inputs import Loaded, Stored, StoreFailed
+from shoal.protocols.streams.history.disk import (
+    CONFLICT,
+    DISK_FAILED,
+    DIVERGED,
+    MALFORMED,
+    NOT_HELD,
+    KeptRow,
+    ReplicaKey,
+    Retain,
+    Retained,
+    decode_change,
+    decode_key,
+    decode_question,
+    encode,
+)
+from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.wire import decode_body
+from shoal.storage.answers import Answers
+from shoal.storage.errors import LogDiverged, StoreError
+from shoal.storage.rows import Conflict, ReplicaRow
+from shoal.storage.store import Store as MessageStore
+
+log = logging.getLogger("shoal.storage")
+
+
+class StoreDisk:
+    """The disk of a storage node. What goes wrong is in the log, and in `problem`."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.store = store
+        self.problem: str | None = None
+        """Why the last batch could not be stored, or None if it was."""
+        self._answers = Answers(store)
+
+    def work(self, requests: Sequence[DiskRequest], now_ns: int) -> list[DiskResult]:
+        results: dict[int, DiskResult] = {}
+        messages: dict[int, VerifiedMessage] = {}
+        changes: dict[int, tuple[ReplicaKey, bytes]] = {}
+        for at, (_, effect) in enumerate(requests):
+            if isinstance(effect, Load):
+                continue
+            try:
+                key = decode_key(effect.key)
+                if isinstance(key, ReplicaKey):
+                    changes[at] = key, effect.value or b""
+                else:
+                    messages[at] = verified(effect.value or b"")
+            except (MalformedMessage, msgspec.MsgspecError) as error:
+                log.error("a message that cannot be read was to be stored: %s", error)
+                results[at] = StoreFailed(effect.token, MALFORMED)
+        for at, failure in self._append(messages, now_ns).items():
+            results[at] = _result(requests[at][1], failure)
+        for at, (key, value) in changes.items():
+            results[at] = _result(requests[at][1], self._change(key, value, now_ns))
+        for at, (_, effect) in enumerate(requests):
+            if isinstance(effect, Load):
+                results[at] = Loaded(effect.token, self._answer(effect.key, now_ns))
+        return [results[at] for at in range(len(requests))]
+
+    def clear(self) -> None:
+        raise UsageError("a store is not cleared: close it, and remove its folder")
+
+    def close(self) -> None:
+        self.store.close()
+
+    def _append(self, messages: dict[int, VerifiedMessage], now_ns: int) -> dict[int, str | None]:
+        """Why each message could not be stored, or None."""
+        if not messages:
+            return {}
+        try:
+            appended = self.store.append(list(messages.values()), now_ns)
+        except UsageError as error:
+            if len(messages) > 1:  # one that cannot be stored must not keep out the others
+                alone = ({at: message} for at, message in messages.items())
+                return {at: why for one in alone for at, why in self._append(one, now_ns).items()}
+            return dict.fromkeys(messages, self._failed(error))
+        except ShoalError as error:
+            return dict.fromkeys(messages, self._failed(error))
+        self.problem = None
+        return {
+            at: CONFLICT if isinstance(result, Conflict) else None
+            for at, result in zip(messages, appended, strict=True)
+        }
+
+    def _change(self, key: ReplicaKey, value: bytes, now_ns: int) -> str | None:
+        """Why rows could not be appended to a replica, or None."""
+        replica = UUID(bytes=key.log)
+        try:
+            change = decode_change(value)
+            rows = [_replica_row(key, row) for row in change.rows]
+            if change.advance and rows:
+                self.store.advance_replica(replica, key.stream, key.partition, rows[0].seq)
+            self.store.append_replica(replica, key.stream, key.partition, rows, now_ns)
+        except LogDiverged as error:
+            log.warning("%s", error)
+            return DIVERGED
+        except NotFound:
+            return NOT_HELD  # retention was faster than the peer's answer
+        except (RemoteError, msgspec.MsgspecError, UsageError) as error:
+            log.warning("rows of a replica were refused: %s", error)
+            return MALFORMED
+        except StoreError as error:
+            return self._failed(error)
+        self.problem = None
+        return None
+
+    def _answer(self, key: bytes, now_ns: int) -> bytes | None:
+        try:
+            question = decode_question(key)
+            if isinstance(question, Retain):
+                step = self.store.retain(now_ns)
+                return encode(Retained(step.removed, step.more))
+            return encode(self._answers.answer(question))
+        except (ShoalError, msgspec.MsgspecError):
+            log.exception("a question could not be answered")
+            return None
+
+    def _failed(self, error: ShoalError) -> str:
+        """Tell the operator, once for each new problem."""
+        problem = str(error)
+        if problem != self.problem:
+            log.error("nothing can be stored: %s", problem)
+        self.problem = problem
+        return DISK_FAILED
+
+
+def verified(signed: bytes) -> VerifiedMessage:
+    """A message whose signature a machine has checked, from its bytes."""
+    body = decode_body(signed)
+    return VerifiedMessage(body.id, body.previous, body.content_type, body.content, signed)
+
+
+def _replica_row(key: ReplicaKey, row: KeptRow) -> ReplicaRow:
+    id = MessageId(
+        key.stream, key.partition, row.timestamp_ms, row.sequence, row.publisher, row.chain
+    )
+    message = None if row.signed is None else verified(row.signed)
+    return ReplicaRow(row.seq, row.ingest_ns, id, message)
+
+
+def _result(effect: Store | Load, failure: str | None) -> DiskResult:
+    return Stored(effect.token) if failure is None else StoreFailed(effect.token, failure)

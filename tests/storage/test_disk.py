@@ -1,0 +1,223 @@
+"""A store behind the disk port: batches, what fails alone, and single pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shoal.base.errors import UsageError
+from shoal.kernel.disk import Disk, DiskResult
+from shoal.kernel.effects import Load, Store
+from shoal.kernel.inputs import Loaded, Stored, StoreFailed
+from shoal.protocols.streams.history.disk import (
+    KeptRow,
+    MessageKey,
+    ReplicaChange,
+    ReplicaKey,
+    decode_answer,
+    encode,
+)
+from shoal.protocols.streams.history.messages import ReadRange
+from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.storage.config import StoreConfig
+from shoal.storage.disk import StoreDisk
+from shoal.storage.errors import StoreFull
+from shoal.storage.reading import PageLimits
+from tests.storage.stage import (
+    ALICE,
+    BOB,
+    OTHER,
+    START_MS,
+    START_NS,
+    STREAM,
+    message,
+    messages,
+    open_store,
+)
+
+LOG = UUID(int=7)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[StoreDisk]:
+    with open_store(tmp_path / "s", StoreConfig(streams_max=1)) as store:
+        yield StoreDisk(store)
+
+
+def keep(one: VerifiedMessage, token: Any = None) -> Store:
+    return Store(encode(MessageKey(one.id)), one.signed, token)
+
+
+def replica(token: Any, *sent: VerifiedMessage, first: int = 1, advance: bool = False) -> Store:
+    rows = tuple(
+        KeptRow(
+            first + number,
+            START_NS,
+            one.id.timestamp_ms,
+            one.id.sequence,
+            one.id.publisher,
+            one.id.chain,
+            one.signed,
+        )
+        for number, one in enumerate(sent)
+    )
+    key = ReplicaKey(STREAM, 0, LOG.bytes)
+    return Store(encode(key), encode(ReplicaChange(rows, advance)), token)
+
+
+def work(disk: Disk, *effects: Store | Load) -> list[DiskResult]:
+    return disk.work([(number % 3, effect) for number, effect in enumerate(effects)], START_NS)
+
+
+def test_all_messages_of_a_batch_share_a_transaction(disk: StoreDisk) -> None:
+    sent = messages(5)
+    everything = ReadRange(9, STREAM, 0, None, None, None, None, None, 1000)
+    with mock.patch.object(disk.store, "append", wraps=disk.store.append) as append:
+        results = work(
+            disk,
+            keep(sent[0], 0),
+            Load(encode(everything), "all"),
+            keep(sent[1], 1),
+            replica("replica", sent[3]),
+            keep(sent[2], 2),
+        )
+    assert append.call_count == 1
+    loaded = results.pop(1)
+    assert results == [Stored(0), Stored(1), Stored("replica"), Stored(2)]
+    assert isinstance(loaded, Loaded)
+    assert loaded.value is not None
+    answer: Any = decode_answer(loaded.value)
+    assert answer.rows == tuple(one.signed for one in sent[:4])
+
+
+def test_what_cannot_be_stored_fails_alone(disk: StoreDisk) -> None:
+    one, other = message(1), message(1, content=b"other")
+    results = work(
+        disk,
+        keep(one, "first"),
+        keep(other, "conflict"),
+        keep(message(2, stream=OTHER), "one stream too many"),
+        Store(encode(MessageKey(one.id)), b"garbage", "garbage"),
+        Store(b"garbage", b"", "no key"),
+        keep(message(3), "last"),
+    )
+    assert results == [
+        Stored("first"),
+        StoreFailed("conflict", "conflict"),
+        StoreFailed("one stream too many", "failed"),
+        StoreFailed("garbage", "malformed"),
+        StoreFailed("no key", "malformed"),
+        Stored("last"),
+    ]
+    assert disk.store.info().messages == 2
+
+
+def test_a_replica_is_appended_advanced_and_refused(disk: StoreDisk) -> None:
+    sent = messages(10)
+    assert work(disk, replica(1, *sent[:2])) == [Stored(1)]
+    assert work(disk, replica(2, *sent[:3])) == [Stored(2)]  # again, and one more
+    assert work(disk, replica(3, sent[5], first=9)) == [StoreFailed(3, "malformed")]
+    assert work(disk, replica(4, sent[5], first=9, advance=True)) == [Stored(4)]
+    assert work(disk, replica(5, sent[6], first=9)) == [StoreFailed(5, "log-diverged")]
+    assert disk.store.heads(STREAM, 0)[LOG].first == 9
+    bare = ReplicaChange((KeptRow(10, START_NS, 1, 1, ALICE, "c", None),), False)
+    key = encode(ReplicaKey(STREAM, 0, LOG.bytes))
+    assert work(disk, Store(key, encode(bare), 6)) == [StoreFailed(6, "not-held")]
+    assert work(disk, Store(key, b"\xc1", 7)) == [StoreFailed(7, "malformed")]
+    disk.store.check_invariants()
+
+
+def test_a_problem_is_told_once_and_forgotten_when_it_is_over(
+    disk: StoreDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    with mock.patch.object(disk.store, "append", side_effect=StoreFull("no room")):
+        for token in range(3):
+            assert work(disk, keep(message(1), token)) == [StoreFailed(token, "failed")]
+    assert disk.problem == "no room"
+    assert caplog.text.count("no room") == 1
+    work(disk, keep(message(1)))
+    assert disk.problem is None
+
+
+def test_a_question_that_is_none_has_no_answer(disk: StoreDisk) -> None:
+    assert work(disk, Load(b"\xc1", 1), Load(b"", 2)) == [Loaded(1, None), Loaded(2, None)]
+
+
+def test_a_store_is_not_cleared(disk: StoreDisk) -> None:
+    with pytest.raises(UsageError, match="remove its folder"):
+        disk.clear()
+
+
+# Pages by themselves
+
+NUMBERS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2)), unique=True, max_size=40)
+
+
+@given(NUMBERS, st.integers(1, 7), st.integers(1, 400), st.integers(1, 12), st.booleans())
+def test_pages_put_together_are_what_an_iterator_gives(
+    tmp_path_factory: pytest.TempPathFactory,
+    numbers: list[tuple[int, int]],
+    rows_max: int,
+    bytes_max: int,
+    scan_rows_max: int,
+    filtered: bool,
+) -> None:
+    config = StoreConfig(scan_rows_max=scan_rows_max)
+    with open_store(tmp_path_factory.mktemp("s") / "s", config) as store:
+        sent = [message(n, k, publisher=(ALICE, BOB)[n % 2]) for n, k in numbers]
+        store.append(sent, START_NS)
+        begin, end = Position(START_MS + 3, 1), Position(START_MS + 17, 1)
+        publisher = BOB if filtered else None
+        limits = PageLimits(rows_max, bytes_max)
+        found: list[Any] = []
+        after = None
+        while True:
+            rows, after = store.page(
+                STREAM,
+                0,
+                limits,
+                from_position=begin,
+                to_position=end,
+                publisher=publisher,
+                after=after,
+            )
+            assert len(rows) <= rows_max
+            assert len(rows) <= 1 or sum(len(row.signed) for row in rows) <= bytes_max
+            found += rows
+            if after is None:
+                break
+        pages = store.range(STREAM, 0, begin, end, publisher)
+        assert found == [row for page in pages for row in page]
+
+
+def test_the_last_of_a_rare_publisher_are_not_looked_for_without_end(tmp_path: Path) -> None:
+    config = StoreConfig(scan_rows_max=10)
+    with open_store(tmp_path / "s", config) as store:
+        store.append([message(0, publisher=BOB), *messages(100, begin=1)], START_NS)
+        limits = PageLimits(10, 1_000_000)
+        assert store.last_page(STREAM, 0, 1, limits, publisher=BOB, scans_max=5) is None
+        page = store.last_page(STREAM, 0, 1, limits, publisher=BOB, scans_max=20)
+        assert page is not None
+        assert [row.id.publisher for row in page.rows] == [BOB]
+        newest = store.last_page(STREAM, 0, 3, limits)
+        assert newest is not None
+        assert [row.id.timestamp_ms - START_MS for row in newest.rows] == [98, 99, 100]
+
+
+def test_heads_of_all_partitions_of_a_stream(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s") as store:
+        store.append([message(1), message(2), message(1, partition=99)], START_NS)
+        store.append([message(1, stream=OTHER)], START_NS)
+        store.advance_replica(LOG, STREAM, 99, 5)
+        heads = store.stream_heads(STREAM)
+        for partition in (0, 99):
+            assert heads[partition].logs == store.heads(STREAM, partition)
+        assert list(heads) == [0, 99]
+        assert store.stream_heads(type(STREAM)("unknown")) == {}
