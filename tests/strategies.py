@@ -23,6 +23,7 @@ from shoal.protocols.streams.messages import (
     Close,
     Fill,
     FillDone,
+    FindStorage,
     Flood,
     Head,
     Heads,
@@ -37,6 +38,7 @@ from shoal.protocols.streams.messages import (
     Report,
     Rtt,
     Status,
+    StorageNodes,
 )
 from shoal.protocols.streams.wire import encode_body
 
@@ -77,6 +79,7 @@ def signed_bytes() -> st.SearchStrategy[bytes]:
     return st.builds(bytes.__add__, signatures, body)
 
 
+RTTS_US = st.integers(0, RTT_US_MAX)
 heads = st.builds(Head, node_ids, partitions, chain_names, positions)
 
 BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
@@ -91,14 +94,17 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     Report: st.builds(
         Report,
         stream_ids,
-        st.lists(st.builds(Rtt, node_ids, st.integers(0, RTT_US_MAX)), max_size=4).map(tuple),
+        st.lists(st.builds(Rtt, node_ids, RTTS_US, RTTS_US), max_size=4).map(tuple),
         neighbours,
         neighbours,
+        RTTS_US,
     ),
     Instruction: st.builds(
         Instruction, stream_ids, counts, counts, st.lists(contacts, max_size=4).map(tuple)
     ),
     Left: st.builds(Left, stream_ids),
+    FindStorage: st.builds(FindStorage, stream_ids),
+    StorageNodes: st.builds(StorageNodes, stream_ids, st.lists(contacts, max_size=4).map(tuple)),
     Heads: st.builds(Heads, stream_ids, st.lists(heads, max_size=4).map(tuple)),
     Fill: st.builds(Fill, stream_ids, node_ids, partitions, chain_names, positions, positions),
     FillDone: st.builds(FillDone, stream_ids, node_ids, partitions, chain_names, counts),

@@ -94,7 +94,7 @@ def test_a_node_that_dies_as_it_starts_does_not_join() -> None:
 
 def test_before_the_first_join_there_is_no_topology() -> None:
     network = StreamsNetwork(scenario())
-    with pytest.raises(UsageError, match="does not run"):
+    with pytest.raises(UsageError, match="no tracker has members"):
         network.policy()
     network.tracker.start()
     with pytest.raises(UsageError, match="join_all comes first"):

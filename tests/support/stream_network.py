@@ -13,6 +13,7 @@ from shoal.kernel.machine import Machine
 from shoal.protocols.streams.commands import JoinStream, Publish
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
@@ -43,8 +44,8 @@ def trace_hash(
 
     def make_node(key: PrivateKey, node: SimNode) -> list[Machine]:
         rng = simulation.random("node", node.index, node.incarnation)
-        tracker = Contact(tracker_key.address)
-        return [StreamNode(node.id, tracker, key.sign, str(node.incarnation), rng)]
+        ring = TrackerRing([Contact(tracker_key.address)])
+        return [StreamNode(node.id, ring, key.sign, str(node.incarnation), rng)]
 
     def make_tracker(node: SimNode) -> list[Machine]:
         return [Tracker(lambda stream: RandomPolicy(DEGREE, simulation.random("policy", stream)))]

@@ -5,6 +5,7 @@
     │   ├── ConfigError        a file or setting says something impossible
     │   ├── NotFound           a name that does not exist
     │   └── OffsetExpired      rows of a log that retention has let go of
+    ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
     ├── IdentityError          keys, keystores, decryption
     │   ├── KeystoreError      a keystore file that cannot be used
     │   ├── WrongPassphrase    the passphrase does not open this keystore
@@ -45,6 +46,10 @@ class OffsetExpired(UsageError):
         super().__init__(text)
         self.first_seq = first_seq
         self.last_seq = last_seq
+
+
+class HistoryUnavailable(ShoalError):
+    """Nobody who keeps a stream could give, or keep, what was asked; it may be otherwise later."""
 
 
 class IdentityError(ShoalError):

@@ -74,6 +74,13 @@ class GapAbandoned(Record, frozen=True, gc=False):
     chain: str
 
 
+class Equivocation(Record, frozen=True, gc=False):
+    """A publisher signed another message under an id already seen; this peer brought it."""
+
+    message: MessageId
+    peer: NodeId
+
+
 class Rejected(Record, frozen=True, gc=False):
     """Something a peer sent was dropped; the reason is one of a fixed list per protocol."""
 

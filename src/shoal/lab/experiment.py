@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from shoal.base.units import ns_of_seconds
 from shoal.lab.liveness import check_deliveries, check_overlay, unhealed
+from shoal.lab.prediction import compare
+from shoal.lab.records import Place, StreamRecords, Surroundings
 from shoal.lab.results import StreamFigures, StreamResults
+from shoal.lab.run_files import Tables
 from shoal.lab.scenario import Scenario
 from shoal.lab.streams import StreamsNetwork
+from shoal.protocols.streams.estimate import Estimate, estimate_delays, overlay_of
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
+from shoal.sim.delays import DelayModel
 from shoal.sim.simulation import START_NS, Simulation
 
 
@@ -30,6 +36,12 @@ class Experiment(Protocol):
 
     def run(self) -> None:
         """Play the scenario to its end."""
+        ...
+
+    def record(self) -> Callable[[str], Tables]:
+        """Gather its tables from now on. When it is over, the function that this gives takes the
+        name of the run and all that must be taken at once; making the tables is left to what it
+        gives in turn, which any thread may do."""
         ...
 
     def figures(self) -> msgspec.Struct:
@@ -57,6 +69,9 @@ class StreamsExperiment:
         self.network = StreamsNetwork(scenario, seed, checkers=checkers, replay=replay)
         self._results = StreamResults(node.id for node in self.network.nodes)
         self.simulation.trace.to(self._results)
+        self._estimate: Estimate | None = None
+        if scenario.prediction:
+            self.simulation.at_s(scenario.publishing_s[0], self._ask_tracker)
 
     @property
     def simulation(self) -> Simulation:
@@ -72,12 +87,26 @@ class StreamsExperiment:
         network = self.network
         running = network.running()
         healed_s = network.scenario.healed_s
-        return self._results.figures(
+        figures = self._results.figures(
             {node.id: network.started_ns[node.id] for node in running},
             {node.id: len(network.active(node)) for node in running},
             connected=network.is_connected(),
             healed_ns=healed_s if self.unhealed() else START_NS + ns_of_seconds(healed_s),
         )
+        if self._estimate is None:
+            return figures
+        prediction = compare(self._estimate, self._results.publisher_delays_ms())
+        return msgspec.structs.replace(figures, prediction=prediction)
+
+    def _ask_tracker(self) -> None:
+        self._estimate = estimate_delays(*overlay_of(self.network.tracked()))
+
+    def record(self) -> Callable[[str], Tables]:
+        network, delays = self.network, self.simulation.delays
+        places = [Place(node.id, node.region) for node in network.nodes]
+        records = StreamRecords(places, self._results)
+        self.simulation.trace.to(records)
+        return lambda run: partial(records.tables, run, surroundings(network, delays))
 
     def unhealed(self) -> str:
         return unhealed(self.network)
@@ -85,6 +114,33 @@ class StreamsExperiment:
     def check_liveness(self, figures: StreamFigures) -> None:
         check_overlay(self.network)
         check_deliveries(self.network, figures)
+
+
+def surroundings(network: StreamsNetwork, delays: DelayModel) -> Surroundings:
+    """What a stream network knows at its end, and its trace does not tell."""
+    running = network.running()
+    index = {node.id: node.index for node in network.nodes}
+    number = {node.id: number for number, node in enumerate(network.nodes)}
+    # One node stands for all of its region: the delay table knows regions only.
+    first = {node.region: node.index for node in reversed(network.nodes)}
+    return Surroundings(
+        started_ns={node.id: network.started_ns[node.id] for node in running},
+        edges=[
+            (
+                network.stream,
+                number[node.id],
+                number[peer],
+                delays.one_way_ns(node.index, index[peer]),
+            )
+            for node in running
+            for peer in network.active(node)
+        ],
+        delays_ns={
+            (a, b): delays.one_way_ns(first[a], first[b])
+            for a in sorted(first)
+            for b in sorted(first)
+        },
+    )
 
 
 EXPERIMENTS: dict[str, MakeExperiment] = {"streams": StreamsExperiment}

@@ -13,7 +13,7 @@ from shoal.lab.streams import StreamsNetwork
 def check_overlay(network: StreamsNetwork) -> None:
     """Whoever runs is a member; nodes and tracker agree on every link; the overlay is regular
     and in one piece."""
-    if network.tracker.host is not None and network.running():
+    if any(t.host is not None for t in network.trackers) and network.running():
         _check_members(network)
         _check_links(network)
         _check_regular(network)

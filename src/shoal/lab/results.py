@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,6 +27,7 @@ from shoal.kernel.records import (
     RttMeasured,
     Sent,
 )
+from shoal.lab.prediction import Prediction
 from shoal.sim.trace import Row
 
 NEVER_NS = np.iinfo(np.int64).max
@@ -96,6 +97,24 @@ class StreamFigures(msgspec.Struct, frozen=True, kw_only=True):
     control: Control
     rejected: dict[str, int]
     """What was dropped, by reason."""
+    prediction: Prediction | None = None
+    """Where the scenario asks for one."""
+
+
+class Columns(NamedTuple):
+    """What the results know, as columns: of nodes, of messages, and of deliveries."""
+
+    ready_ns: npt.NDArray[np.int64]
+    messages: list[MessageId]
+    published_ns: npt.NDArray[np.int64]
+    publishers: npt.NDArray[np.int64]
+    expected: npt.NDArray[np.int64]
+    delivered: npt.NDArray[np.int64]
+    """The number of the message of each delivery."""
+    receivers: npt.NDArray[np.int64]
+    delays_ns: npt.NDArray[np.int64]
+    hops: npt.NDArray[np.uint8]
+    due: npt.NDArray[np.bool_]
 
 
 class StreamResults:
@@ -175,6 +194,37 @@ class StreamResults:
             control=self._control(),
             rejected=dict(sorted(self._rejected.items())),
         )
+
+    def columns(self, started_ns: Mapping[NodeId, int]) -> Columns:
+        """Row by row what the figures are made of."""
+        ready_ns = self._ready_ns(started_ns)
+        published_ns, expected = self._expected(ready_ns)
+        delivered, receivers = _column(self._messages), _column(self._receivers)
+        return Columns(
+            ready_ns=ready_ns,
+            messages=list(self._message_numbers),
+            published_ns=published_ns,
+            publishers=_column(self._publishers),
+            expected=expected,
+            delivered=delivered,
+            receivers=receivers,
+            delays_ns=_column(self._delivered_ns) - published_ns[delivered],
+            hops=np.array(self._hops, np.uint8),
+            due=ready_ns[receivers] <= published_ns[delivered],
+        )
+
+    def publisher_delays_ms(self) -> dict[NodeId, float]:
+        """The mean delay of all deliveries of each node's messages."""
+        messages = _column(self._messages)
+        publishers = _column(self._publishers)[messages]
+        delays_ms = (_column(self._delivered_ns) - _column(self._published_ns)[messages]) / MS_NS
+        counts = np.bincount(publishers, minlength=len(self._node_numbers))
+        sums_ms = np.bincount(publishers, delays_ms, minlength=len(self._node_numbers))
+        return {
+            node: float(sums_ms[number] / counts[number])
+            for node, number in self._node_numbers.items()
+            if counts[number]
+        }
 
     # Records
 

@@ -40,6 +40,7 @@ from shoal.sim.delays import BUILT_IN, ConstantDelay, DelayModel, RegionDelay, l
 from shoal.sim.faults import AnyFault, Bandwidth, ClockDrift, Crash, Loss, Partition, parse_fault
 
 NODES_MAX = 1_000_000  # more do not fit into the memory of one machine
+TRACKERS_MAX = 100
 MESSAGES_MAX = 10_000_000
 DEGREE_MIN = 3  # below it, overlays fall apart under bursts of crashes
 HARMLESS_OFFSET_MS = 20_000.0  # two clocks this far off, each its way, are still within a minute
@@ -61,6 +62,8 @@ class NetworkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     degree: Annotated[int, Meta(ge=DEGREE_MIN, le=DEGREE_MAX)] = DEGREE_DEFAULT
 
+    trackers: Annotated[int, Meta(ge=1, le=TRACKERS_MAX)] = 1
+
     join_interval_ms: Milliseconds = 10.0
 
     wire: bool = False
@@ -79,6 +82,9 @@ class WorkloadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     publishers: Literal["random", "in-turn"] = "random"
     """Any node each time, or one after the other."""
 
+    publisher_count: Annotated[int, Meta(ge=1, le=NODES_MAX)] | None = None
+    """So many nodes publish, drawn at random; none: all of them."""
+
     settle_s: Seconds = 30.0
     """Quiet time between the last join and the first message; also what faults get to heal."""
 
@@ -96,6 +102,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     network: NetworkSettings = NetworkSettings()
     workload: WorkloadSettings = WorkloadSettings()
     faults: tuple[AnyFault, ...] = ()
+
+    prediction: bool = False
+    """Before the first message the tracker is asked for its estimate, to be held against what
+    messages take."""
 
     @property
     def publishing_s(self) -> tuple[float, float]:

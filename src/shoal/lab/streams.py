@@ -1,4 +1,4 @@
-"""The simulated stream network of a scenario: one tracker, n nodes, one stream.
+"""The simulated stream network of a scenario: its trackers, n nodes, one stream.
 
     network = StreamsNetwork(scenario, seed=7)
     network.run()                                     # the whole scenario, or by hand:
@@ -28,7 +28,9 @@ from shoal.protocols.streams.commands import BINARY, JoinStream, Publish
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.topology import TopologyPolicy
+from shoal.protocols.streams.tracked_stream import TrackedStream
 from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.sim.checkers import Checker
@@ -66,17 +68,28 @@ class StreamsNetwork:
         self.started_ns: dict[NodeId, int] = {}
         """When the newest incarnation of each node began."""
         entropy = SeededEntropy(self.seed)
-        tracker_key = PrivateKey.generate(entropy.fork("tracker"))
+        tracker_keys = [
+            PrivateKey.generate(entropy.fork(f"tracker {number}" if number else "tracker"))
+            for number in range(settings.trackers)
+        ]
         node_keys = [
             PrivateKey.generate(entropy.fork(f"node {number}")) for number in range(settings.nodes)
         ]
         self.stream = StreamId(f"{show_node_id(node_keys[0].address)}/lab")
-        self._tracker_contact = Contact(tracker_key.address)
+        self._ring = TrackerRing([Contact(key.address) for key in tracker_keys])
         # Nodes first: they fill the regions of the delay table evenly, whatever else there is.
         self.nodes = [self._add_node(key) for key in node_keys]
-        self.tracker = self.simulation.add_node(
-            tracker_key.address, self._make_tracker, role="tracker"
-        )
+        for key in tracker_keys:
+            self.simulation.add_node(key.address, self._make_tracker, role="tracker")
+        self.trackers = [
+            self.simulation.nodes[contact.node] for contact in self._ring.order(self.stream)
+        ]
+        """In the order in which the stream goes to them."""
+        self.tracker = self.trackers[0]
+        self._publishers = self.nodes
+        if scenario.workload.publisher_count is not None:
+            count = min(scenario.workload.publisher_count, len(self.nodes))
+            self._publishers = self.simulation.random("publishers").sample(self.nodes, count)
         for fault in scenario.faults:
             fault.install(self.simulation)
 
@@ -89,10 +102,11 @@ class StreamsNetwork:
         self.simulation.run_until_s(self.scenario.end_s)
 
     def join_all(self) -> None:
-        """Let the tracker start as soon as time goes on, and then the nodes one by one."""
+        """Let the trackers start as soon as time goes on, and then the nodes one by one."""
         interval_s = self.scenario.network.join_interval_ms / 1000
         begin_s = self.simulation.time_s
-        self.simulation.at_s(begin_s, self.tracker.start)
+        for tracker in self.trackers:
+            self.simulation.at_s(begin_s, tracker.start)
         for number, node in enumerate(self.nodes):
             self.simulation.at_s(begin_s + number * interval_s, node.start)
 
@@ -113,11 +127,16 @@ class StreamsNetwork:
         return cast(StreamNode, node.machines[STREAMS_SLOT])
 
     def policy(self) -> TopologyPolicy:
-        """The tracker's view of the overlay; UsageError before the first join."""
-        tracker = cast(Tracker, self.tracker.machines[STREAMS_SLOT])
-        if self.stream not in tracker.streams:
-            raise UsageError(f"the tracker has no members in {self.stream}: join_all comes first")
-        return tracker.streams[self.stream].policy
+        """The view of the overlay that the first running tracker has; UsageError if none has."""
+        return self.tracked().policy
+
+    def tracked(self) -> TrackedStream:
+        """All that it knows of the stream."""
+        for node in self.trackers:
+            tracker = None if node.host is None else cast(Tracker, node.machines[STREAMS_SLOT])
+            if tracker is not None and self.stream in tracker.streams:
+                return tracker.streams[self.stream]
+        raise UsageError(f"no tracker has members in {self.stream}: join_all comes first")
 
     def running(self) -> list[SimNode]:
         """The nodes that run now."""
@@ -154,7 +173,7 @@ class StreamsNetwork:
         self.simulation.scheduler.after(0, self._join, (node, node.incarnation))
         rng = self.simulation.random("node", node.index, node.incarnation)
         chain = str(node.incarnation)
-        return [StreamNode(node.id, self._tracker_contact, key.sign, chain, rng)]
+        return [StreamNode(node.id, self._ring, key.sign, chain, rng)]
 
     def _make_tracker(self, node: SimNode) -> list[Machine]:
         degree = self.scenario.network.degree
@@ -179,7 +198,8 @@ class StreamsNetwork:
     def _publish_message(self, number: int, rng: Random) -> None:
         self._schedule_message(number + 1, rng)
         in_turn = self.scenario.workload.publishers == "in-turn"
-        node = self.nodes[number % len(self.nodes)] if in_turn else rng.choice(self.nodes)
+        nodes = self._publishers
+        node = nodes[number % len(nodes)] if in_turn else rng.choice(nodes)
         if node.host is None:
             running = self.running()
             if not running:

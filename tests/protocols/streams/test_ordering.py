@@ -81,3 +81,18 @@ def test_only_so_many_messages_wait() -> None:
     ready = order.arrived(messages[4])
     assert times(ready) == [2, 3, 4, 5]
     assert [d.gap_before for d in ready] == [True, False, False, False]
+
+
+def test_one_that_was_under_way_when_we_joined_and_missed_holds_nobody_up() -> None:
+    order = ChainOrder(BASELINE, 100)
+    assert times(order.arrived(delivery(START - 5, START - 6))) == [-5]
+    assert times(order.arrived(delivery(START + 3, START - 2))) == [3], "-2 is history"
+    assert order.arrived(delivery(START - 2, START - 5)) == [], "late"
+
+
+def test_all_that_were_under_way_when_we_joined_are_delivered() -> None:
+    order = ChainOrder(BASELINE, 100)
+    arrivals = [(-5, -6), (-2, -5), (-1, -2), (3, -1), (4, 3)]
+    got = [order.arrived(delivery(START + n, START + before)) for n, before in arrivals]
+    assert [times(ready) for ready in got] == [[n] for n, _ in arrivals]
+    assert order.arrived(delivery(START - 2, START - 5)) == []

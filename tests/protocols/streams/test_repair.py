@@ -5,10 +5,11 @@ from __future__ import annotations
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
 from shoal.kernel.effects import Effect, Send, SetTimer
-from shoal.kernel.records import GapAbandoned, Rejected
+from shoal.kernel.records import GapAbandoned, GapFound, Rejected
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
+from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
 from shoal.protocols.streams.messages import Fill, FillDone, Flood, Head, Heads, Position
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.recent import RecentMessages
@@ -17,6 +18,7 @@ from tests.support.streams import (
     ALICE,
     BOB,
     CAROL,
+    ME,
     NOW_MS,
     NOW_NS,
     STREAM,
@@ -30,11 +32,11 @@ CHAIN = (CAROL, 0, "c")
 class Shop:
     """Repair of one stream; Alice and Bob are neighbours, Carol publishes."""
 
-    def __init__(self, config: NodeConfig | None = None) -> None:
+    def __init__(self, config: NodeConfig | None = None, node: NodeId | None = None) -> None:
         self.config = config or NodeConfig()
         self.table = ChainTable(self.config, NOW_MS)
         self.recent = RecentMessages(self.config)
-        self.repair = Repair(STREAM, self.table, self.recent, self.config)
+        self.repair = Repair(STREAM, self.table, self.recent, self.config, node)
         self.now_ns = NOW_NS
 
     def take(self, number: int, previous: int | None) -> list[Effect]:
@@ -47,6 +49,14 @@ class Shop:
     def tick(self, after_ns: int, *active: NodeId) -> tuple[list[Effect], list[Delivery]]:
         self.now_ns += after_ns
         return self.repair.tick(active or (ALICE, BOB), self.now_ns)
+
+    def storage_says(self, *found: bytes) -> list[Effect]:
+        filled = FilledFromStorage(STREAM, CAROL, 0, "c", found, True)
+        return self.repair.storage_answered(filled, self.now_ns)
+
+    def nobody_answers(self) -> None:
+        filled = FilledFromStorage(STREAM, CAROL, 0, "c", (), False)
+        self.repair.storage_answered(filled, self.now_ns)
 
     def heads(self, number: int, peer: NodeId = ALICE) -> list[Effect]:
         head = Head(CAROL, 0, "c", Position(NOW_MS + number, 0))
@@ -61,9 +71,9 @@ def done(found: int) -> FillDone:
     return FillDone(STREAM, CAROL, 0, "c", found)
 
 
-def broken_shop(config: NodeConfig | None = None) -> Shop:
+def broken_shop(config: NodeConfig | None = None, node: NodeId | None = None) -> Shop:
     """Messages 1 and 3 are there, 2 is not, and it has been waited for."""
-    shop = Shop(config)
+    shop = Shop(config, node)
     shop.take(1, None)
     assert shop.take(3, 2) == [SetTimer(("repair", STREAM), shop.config.gap_wait_ns)]
     return shop
@@ -83,6 +93,19 @@ def test_a_gap_waits_a_moment_and_is_then_asked_for() -> None:
     assert sent(early) == []
     asked, _ = shop.tick(1)
     assert [message for message, _ in sent(asked)] == [GAP]
+
+
+def test_what_passed_before_we_had_a_neighbour_is_asked_for_at_once() -> None:
+    now = [SetTimer(("repair", STREAM), 0)]
+    shop = Shop()
+    assert shop.take(5, 4) == now, "no other path brings what came before"
+    asked, _ = shop.tick(0)
+    [(message, _)] = sent(asked, Fill)
+    assert message.upto == Position(NOW_MS + 4, 0)
+    other = Shop()
+    assert other.heads(4) == now
+    asked, _ = other.tick(0)
+    assert sent(asked, Fill)
 
 
 def test_a_gap_that_closed_by_itself_is_forgotten() -> None:
@@ -125,6 +148,118 @@ def test_after_so_many_tries_the_gap_is_given_up_and_what_waited_is_delivered() 
     assert effects == [GapAbandoned(STREAM, CAROL, "c")]
     assert shop.table.gaps(CHAIN) == []
     assert shop.tick(shop.config.fill_wait_ns) == ([], [])
+
+
+def test_a_neighbour_that_says_to_have_sent_it_and_has_not_is_believed_so_often() -> None:
+    shop = broken_shop(NodeConfig(fill_tries=3))
+    for _ in range(3):
+        asked, _ = shop.tick(shop.config.fill_wait_ns)
+        [(_, (peer,))] = sent(asked, Fill)
+        shop.repair.handle(peer, done(1), shop.now_ns)
+    effects, _ = shop.tick(shop.config.repair_tick_ns)
+    assert effects[0] == GapAbandoned(STREAM, CAROL, "c")
+
+
+def test_each_step_forward_begins_anew() -> None:
+    shop = Shop(NodeConfig(fill_tries=2))
+    shop.take(1, None)
+    shop.take(9, 8)
+    for number in (2, 3, 4):
+        asked, _ = shop.tick(shop.config.fill_wait_ns)
+        assert sent(asked, Fill)
+        shop.take(number, number - 1)
+    for _ in range(2):
+        asked, _ = shop.tick(shop.config.fill_wait_ns)
+        [(message, _)] = sent(asked, Fill)
+        assert message.after == Position(NOW_MS + 4, 0)
+    effects, _ = shop.tick(shop.config.fill_wait_ns)
+    assert effects[0] == GapAbandoned(STREAM, CAROL, "c")
+
+
+# Storage
+
+STORED = FillFromStorage(STREAM, CAROL, 0, "c", GAP.after, GAP.upto)
+FEW = NodeConfig(fill_tries=4, storage_tries=2)
+
+
+def test_storage_is_asked_once_when_neighbours_have_not_helped() -> None:
+    shop = broken_shop(FEW, ME)
+    kinds = []
+    for _ in range(4):
+        asked, _ = shop.tick(shop.config.fill_wait_ns)
+        kinds.append([type(message) for message, _ in sent(asked)])
+        assert sent(asked, FillFromStorage) in ([], [(STORED, (ME,))])
+    assert kinds == [[Fill], [Fill], [FillFromStorage, Fill], [Fill]]
+
+
+def test_without_neighbours_storage_is_asked_at_once() -> None:
+    shop = broken_shop(FEW, ME)
+    shop.now_ns += shop.config.gap_wait_ns
+    effects, _ = shop.repair.tick((), shop.now_ns)
+    assert sent(effects) == [(STORED, (ME,))]
+    assert GapFound(STREAM, CAROL, "c") in effects
+
+
+def exhausted_shop() -> Shop:
+    """All neighbours were asked in vain, and storage was asked meanwhile."""
+    shop = broken_shop(FEW, ME)
+    for _ in range(4):
+        shop.tick(shop.config.fill_wait_ns)
+    return shop
+
+
+def test_a_gap_is_given_up_when_storage_has_nothing_either() -> None:
+    shop = exhausted_shop()
+    effects, _ = shop.tick(shop.config.fill_wait_ns)
+    assert effects == [SetTimer(("repair", STREAM), shop.config.repair_tick_ns)], "it waits"
+    assert shop.storage_says() == [SetTimer(("repair", STREAM), shop.config.repair_tick_ns)]
+    effects, _ = shop.tick(shop.config.repair_tick_ns)
+    assert effects == [GapAbandoned(STREAM, CAROL, "c")]
+    assert shop.storage_says() == [], "nobody waits for it any more"
+
+
+def test_a_gap_is_given_up_when_storage_takes_too_long() -> None:
+    shop = exhausted_shop()  # storage was asked with the third of four questions
+    effects, _ = shop.tick(shop.config.storage_wait_ns - FEW.fill_wait_ns - 1)
+    assert GapAbandoned(STREAM, CAROL, "c") not in effects
+    effects, _ = shop.tick(1)
+    assert effects == [GapAbandoned(STREAM, CAROL, "c")]
+
+
+def test_storage_is_asked_again_while_there_is_time_if_nobody_answered() -> None:
+    shop = exhausted_shop()
+    begin_ns = shop.now_ns - FEW.fill_wait_ns
+    asked = 0
+    while True:
+        shop.nobody_answers()
+        effects, _ = shop.tick(shop.config.fill_wait_ns)
+        if GapAbandoned(STREAM, CAROL, "c") in effects:
+            break
+        asked += len(sent(effects, FillFromStorage))
+    assert shop.now_ns - begin_ns == shop.config.storage_wait_ns
+    assert asked == shop.config.storage_wait_ns // shop.config.fill_wait_ns - 2
+
+
+def test_what_storage_found_is_waited_for_until_it_was_checked() -> None:
+    shop = exhausted_shop()
+    shop.storage_says(b"message 2")
+    effects, _ = shop.tick(shop.config.fill_wait_ns)
+    assert effects == [SetTimer(("repair", STREAM), shop.config.repair_tick_ns)]
+    shop.take(2, 1)
+    assert shop.tick(shop.config.repair_tick_ns) == ([], [])
+
+
+def test_storage_is_asked_again_for_the_rest_of_what_it_had() -> None:
+    shop = Shop(FEW, ME)
+    shop.take(1, None)
+    shop.take(9, 8)
+    shop.now_ns += shop.config.gap_wait_ns
+    for number in (1, 2, 3):
+        effects, _ = shop.repair.tick((), shop.now_ns)
+        [(message, _)] = sent(effects, FillFromStorage)
+        assert message.after == Position(NOW_MS + number, 0)
+        shop.storage_says(b"the next one")
+        shop.take(number + 1, number)
 
 
 def test_heads_tell_of_a_last_message_that_was_missed() -> None:

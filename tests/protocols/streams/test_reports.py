@@ -21,7 +21,7 @@ NEXT = SetTimer(("report", STREAM), CONFIG.report_rtt_ns)
 
 @pytest.fixture
 def reporter() -> Reporter:
-    return Reporter(STREAM, TRACKER, CONFIG)
+    return Reporter(STREAM, CONFIG)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def soon(delay_ns: int) -> list[SetTimer]:
 
 
 def test_round_trips_of_active_neighbours_are_told(reporter: Reporter, rtts: RttMeter) -> None:
-    assert reporter.report((ALICE, CAROL), rtts, NOW_NS) == [
+    assert reporter.report(TRACKER, (ALICE, CAROL), rtts, NOW_NS) == [
         Send(Report(STREAM, (Rtt(ALICE, 2000),), (), ()), (TRACKER,)),
         NEXT,
     ]
@@ -49,7 +49,7 @@ def test_the_first_news_goes_at_once_and_the_next_waits_its_turn(
     reporter: Reporter, rtts: RttMeter
 ) -> None:
     assert reporter.lost(ALICE, NOW_NS) == soon(0)
-    reporter.report((), rtts, NOW_NS)
+    reporter.report(TRACKER, (), rtts, NOW_NS)
     assert reporter.lost(BOB, NOW_NS + S_NS // 4) == soon(3 * S_NS // 4)
     assert reporter.accuse(CAROL, NOW_NS + S_NS // 2) == soon(S_NS // 2)
     assert reporter.accuse(CAROL, NOW_NS + 5 * S_NS) == soon(0)
@@ -59,10 +59,10 @@ def test_news_is_gathered_and_told_once(reporter: Reporter, rtts: RttMeter) -> N
     for peer in (ALICE, BOB, ALICE):
         reporter.lost(peer, NOW_NS)
     reporter.accuse(CAROL, NOW_NS)
-    assert sent(reporter.report((), rtts, NOW_NS)) == [
+    assert sent(reporter.report(TRACKER, (), rtts, NOW_NS)) == [
         (Report(STREAM, (), (ALICE, BOB), (CAROL,)), (TRACKER,))
     ]
-    assert sent(reporter.report((), rtts, NOW_NS + S_NS)) == [
+    assert sent(reporter.report(TRACKER, (), rtts, NOW_NS + S_NS)) == [
         (Report(STREAM, (), (), ()), (TRACKER,))
     ]
 
@@ -73,7 +73,7 @@ def test_a_neighbour_that_came_back_meanwhile_is_not_lost(
     # The tracker would replace a link that works.
     reporter.lost(ALICE, NOW_NS)
     reporter.lost(BOB, NOW_NS)
-    [(report, _)] = sent(reporter.report((ALICE,), rtts, NOW_NS + S_NS))
+    [(report, _)] = sent(reporter.report(TRACKER, (ALICE,), rtts, NOW_NS + S_NS))
     assert report.lost == (BOB,)
 
 
@@ -82,6 +82,6 @@ def test_a_report_fits_the_wire_whatever_happened(reporter: Reporter, rtts: RttM
         reporter.lost(node(1000 + number), NOW_NS)
         reporter.accuse(node(2000 + number), NOW_NS)
     active = (ALICE, BOB, *(node(number) for number in range(3000, 3000 + DEGREE_MAX)))
-    [(report, _)] = sent(reporter.report(active, rtts, NOW_NS))
+    [(report, _)] = sent(reporter.report(TRACKER, active, rtts, NOW_NS))
     codec = StreamsCodec()
     assert codec.decode(codec.encode(report)) == report

@@ -126,6 +126,20 @@ class PolicyMachine(RuleBasedStateMachine):
         self.apply(self.policy.delay_learned(a, b, rtt_ns))
 
     @rule()
+    def hold(self) -> None:
+        self.policy.hold()
+
+    @precondition(lambda self: self.members)
+    @rule(data=st.data(), modulus=st.integers(1, 3))
+    def place(self, data: st.DataObject, modulus: int) -> None:
+        placed = data.draw(st.sampled_from(self.members))
+        suited = {n for n in self.members if n[-1] % modulus == 0}
+        changes = self.policy.place(placed, suited.__contains__)
+        assert set(changes.touched()) <= suited | {placed}
+        assert all(placed in (pair.a, pair.b) for pair in changes.added)
+        self.apply(changes)
+
+    @rule()
     def sweep(self) -> None:
         self.apply(self.policy.sweep())
         assert_regular(self.policy)
@@ -302,6 +316,36 @@ def test_a_successor_that_adopts_half_of_the_links_fills_the_rest(make: PolicyFa
     new.check_invariants()
     assert_regular(new)
     assert is_connected(new)
+
+
+@every_policy
+def test_on_hold_nothing_is_filled_until_the_sweep(make: PolicyFactory) -> None:
+    policy = grown(make, 4, 30, seed=2)
+    policy.hold()
+    gone, failed = node(3), next(iter(links_of(policy)))
+    assert policy.join(node(100)) == LinkChanges()
+    assert policy.link_failed(failed.a, failed.b) == LinkChanges(removed=(failed,))
+    assert policy.leave(gone).added == ()
+    assert policy.neighbours(node(100)) == ()
+    assert policy.sweep().added
+    assert_regular(policy)
+    assert len(policy.join(node(101)).added) == 4, "and then as always"
+
+
+@every_policy
+def test_a_node_is_placed_between_those_that_suit_and_others_keep_their_slots(
+    make: PolicyFactory,
+) -> None:
+    policy = grown(make, 4, 30, seed=2)
+    policy.hold()
+    open_pair = next(iter(links_of(policy)))
+    policy.link_failed(open_pair.a, open_pair.b)
+    policy.join(node(100))
+    assert policy.place(node(100), lambda other: False) == LinkChanges()
+    changes = policy.place(node(100), lambda other: other not in (open_pair.a, open_pair.b))
+    assert len(changes.added) == 4
+    assert len(changes.removed) == 2
+    assert not {open_pair.a, open_pair.b} & set(changes.touched())
 
 
 @every_policy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -12,8 +13,9 @@ from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, Effect, OpenLink, Send, SetTimer
 from shoal.kernel.inputs import Started
 from shoal.kernel.records import InstructionSent, LinkChanged, MemberChanged, Rejected
-from shoal.protocols.streams.config import NodeConfig, TrackerConfig
+from shoal.protocols.streams.config import STORAGE_NODES_MAX, NodeConfig, TrackerConfig
 from shoal.protocols.streams.messages import (
+    FindStorage,
     Instruction,
     Join,
     Leave,
@@ -21,6 +23,7 @@ from shoal.protocols.streams.messages import (
     Report,
     Rtt,
     Status,
+    StorageNodes,
 )
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.topology import LinkChanges, pair_of
@@ -446,9 +449,14 @@ def test_a_round_trip_goes_with_its_link() -> None:
     peer = nodes[0]
     neighbour = desk.neighbours(peer)[0]
     desk.receive(peer, Report(STREAM, (Rtt(neighbour, 1500),), (), ()))
-    assert desk.machine.streams[STREAM].rtts_us == {pair_of(peer, neighbour): 1500}
+    pair = pair_of(peer, neighbour)
+    assert desk.machine.streams[STREAM].delays[pair].rtt_us == 1500
+    desk.receive(neighbour, Report(STREAM, (Rtt(peer, 1700),), (), ()))
+    assert desk.machine.streams[STREAM].delays[pair].rtt_us == 1600  # both ends, not the last
+    desk.receive(neighbour, Report(STREAM, (Rtt(peer, 1900),), (), ()))
+    assert desk.machine.streams[STREAM].delays[pair].rtt_us == 1700
     desk.receive(peer, Report(STREAM, (), (neighbour,), ()))
-    assert desk.machine.streams[STREAM].rtts_us == {}
+    assert desk.machine.streams[STREAM].delays == {}
 
 
 class CuttingPolicy(LoggedPolicy):
@@ -556,6 +564,48 @@ def test_no_node_can_use_the_epochs_up(epoch: int) -> None:
         assert instructions(restarted.join(peer, epoch=desk.machine.epoch, counter=INT63_MAX))
 
 
+# Storage nodes
+
+
+def test_anybody_is_told_who_keeps_a_stream() -> None:
+    kept = {STREAM: (contact(CAROL), contact(DAVE))}
+    bench = Bench(Tracker(lambda stream: RandomPolicy(4, Random(1)), CONFIG, kept.__getitem__))
+    bench.feed(Started())
+    answer = Send(StorageNodes(STREAM, kept[STREAM]), (MALLORY,))
+    assert bench.receive(MALLORY, FindStorage(STREAM)) == [answer]
+    assert bench.machine.streams == {}
+
+
+def test_a_tracker_that_knows_of_no_storage_says_so() -> None:
+    assert Desk().receive(ALICE, FindStorage(STREAM)) == [Send(StorageNodes(STREAM, ()), (ALICE,))]
+
+
+def test_a_storage_node_is_where_it_says_that_it_is() -> None:
+    configured = (contact(CAROL), contact(DAVE), contact(EVE))
+    policy = partial(RandomPolicy, 4, Random(1))
+    bench = Bench(Tracker(lambda stream: policy(), CONFIG, lambda stream: configured))
+    bench.feed(Started())
+    moved = Contact(CAROL, ("ws://moved:1",))
+    bench.receive(CAROL, Join(STREAM, moved, 0, 0, ()))
+    bench.receive(DAVE, Join(STREAM, Contact(DAVE), 0, 0, ()))  # it can only dial out, it says
+    bench.receive(EVE, Join(OTHER_STREAM, Contact(EVE, ("ws://elsewhere:1",)), 0, 0, ()))
+    [(answer, _)] = sent(bench.receive(ALICE, FindStorage(STREAM)), StorageNodes)
+    assert answer.contacts == (moved, contact(DAVE), contact(EVE))
+
+
+def test_questions_are_rate_limited_and_answers_bounded() -> None:
+    everybody = tuple(contact(node(number)) for number in range(100, 200))
+    bench = Bench(Tracker(lambda stream: RandomPolicy(4, Random(1)), CONFIG, lambda _: everybody))
+    bench.feed(Started())
+    answers = []
+    for _ in range(2 * CONFIG.questions_burst):
+        answers += bench.receive(MALLORY, FindStorage(STREAM))
+    assert len(of_kind(answers, Send)) == CONFIG.questions_burst
+    assert reasons(answers) == ["too-many-questions"] * CONFIG.questions_burst
+    [(answer, _)] = sent(bench.receive(ALICE, FindStorage(STREAM)))
+    assert answer.contacts == everybody[:STORAGE_NODES_MAX]
+
+
 # Sweeps
 
 
@@ -640,5 +690,5 @@ def test_two_nodes_that_lost_each_other_are_relinked_in_all_streams_they_share()
 
 def test_settings_of_node_and_tracker_fit_together() -> None:
     # A tracker that forgets sooner than a node comes back would cut what still works.
-    assert TrackerConfig().gone_ns > 2 * NodeConfig().tracker_backoff_min_ns
+    assert TrackerConfig().gone_ns > 2 * NodeConfig().redial_ns
     assert TrackerConfig().resend_ns < NodeConfig().open_timeout_ns

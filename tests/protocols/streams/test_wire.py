@@ -29,6 +29,7 @@ from shoal.protocols.streams.config import (
     FRAME_BYTES_MAX,
     RTT_US_MAX,
     SIGNATURE_BYTES,
+    STORAGE_NODES_MAX,
     NodeConfig,
 )
 from shoal.protocols.streams.messages import (
@@ -38,6 +39,7 @@ from shoal.protocols.streams.messages import (
     Close,
     Fill,
     FillDone,
+    FindStorage,
     Flood,
     Head,
     Heads,
@@ -52,6 +54,7 @@ from shoal.protocols.streams.messages import (
     Report,
     Rtt,
     Status,
+    StorageNodes,
 )
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.tracker import Tracker
@@ -101,15 +104,21 @@ EXAMPLES: dict[str, Any] = {
     "join-without-address": Join(STREAM, Contact(ALICE), 0, 0, ()),
     "leave": Leave(STREAM),
     "status": Status(STREAM, NOW_MS, 65_536, (ALICE, BOB)),
-    "report": Report(STREAM, (Rtt(ALICE, 1500), Rtt(BOB, 0)), (CAROL,), (ALICE,)),
+    "report": Report(STREAM, (Rtt(ALICE, 1500, 70), Rtt(BOB, 0)), (CAROL,), (ALICE,), 45),
     "instruction": Instruction(STREAM, NOW_MS, 1, (Contact(ALICE, ("ws://a:1",)), Contact(BOB))),
     "left": Left(STREAM),
+    "find-storage": FindStorage(STREAM),
+    "storage-nodes": StorageNodes(STREAM, (Contact(ALICE, ("ws://a:1",)), Contact(BOB))),
     "heads": Heads(STREAM, (Head(ALICE, 0, "c", Position(NOW_MS, 1)), Head(BOB, 99, "d", LATER))),
     "fill": Fill(STREAM, CAROL, 1, "c0ffee", Position(NOW_MS, 0), LATER),
     "fill-done": FillDone(STREAM, CAROL, 1, "c0ffee", 17),
 }
 FIRST_BODY = Body(MessageId(STREAM, 0, 0, 0, ALICE, "c"), None, 0, b"")
 BODIES = {"body": BODY, "first-body": FIRST_BODY}
+# As the first nodes said it, without what was added since.
+OLDER: dict[str, Any] = {
+    "report-older": Report(STREAM, (Rtt(ALICE, 1500), Rtt(BOB, 0)), (CAROL,), (ALICE,)),
+}
 
 
 # Round trips and golden bytes
@@ -135,7 +144,7 @@ def test_every_body_comes_back_as_it_was(signature: bytes, body: Body) -> None:
 
 def test_every_message_type_has_a_golden_encoding() -> None:
     assert {type(message) for message in EXAMPLES.values()} == set(CODEC.messages)
-    assert set(golden()) == {*EXAMPLES, *BODIES}
+    assert set(golden()) == {*EXAMPLES, *OLDER, *BODIES}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -143,6 +152,11 @@ def test_a_message_is_the_bytes_it_always_was(name: str) -> None:
     frame = bytes.fromhex(golden()[name])
     assert CODEC.decode(frame) == EXAMPLES[name]
     assert CODEC.encode(EXAMPLES[name]).hex() == frame.hex()
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_what_earlier_nodes_said_is_understood(name: str) -> None:
+    assert CODEC.decode(bytes.fromhex(golden()[name])) == OLDER[name]
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -168,8 +182,15 @@ FAR = tuple(Contact(n, (WIDE * ADDRESS_CHARS_MAX,) * ADDRESSES_MAX) for n in CRO
     [
         Join(WIDEST, FAR[0], INT63_MAX, INT63_MAX, CROWD),
         Status(WIDEST, INT63_MAX, INT63_MAX, CROWD),
-        Report(WIDEST, tuple(Rtt(n, RTT_US_MAX) for n in CROWD), CROWD, CROWD),
+        Report(
+            WIDEST,
+            tuple(Rtt(n, RTT_US_MAX, RTT_US_MAX) for n in CROWD),
+            CROWD,
+            CROWD,
+            RTT_US_MAX,
+        ),
         Instruction(WIDEST, INT63_MAX, INT63_MAX, FAR),
+        StorageNodes(WIDEST, FAR[:STORAGE_NODES_MAX]),
     ],
     ids=lambda message: type(message).__name__,
 )
@@ -515,7 +536,12 @@ def test_no_frame_harms_a_tracker(seed: int) -> None:
         pool.append(Status(STREAM, tracker.epoch, counter, some))
         pool.append(Report(STREAM, (Rtt(some[0], 1000),), some[1:2], some[2:3]))
         pool.append(Join(STREAM, contact(some[0]), tracker.epoch, counter, some[1:]))
-    pool += [Leave(STREAM), Leave(OTHER_STREAM), Join(OTHER_STREAM, contact(ALICE), 0, 0, ())]
+    pool += [
+        FindStorage(STREAM),
+        Leave(STREAM),
+        Leave(OTHER_STREAM),
+        Join(OTHER_STREAM, contact(ALICE), 0, 0, ()),
+    ]
     for message in hostile_frames(rng, pool, TRACKER_MESSAGES):
         peer = rng.choice((*members, ALICE, EVE))
         if isinstance(message, Join) and rng.random() < 0.5:

@@ -21,6 +21,8 @@ class JoinStream(msgspec.Struct, frozen=True, gc=False):
     subscribe: bool = True
     ordered: bool = True
     """Each chain in order; else as the overlay brings it."""
+    keep: bool = False
+    """Be told every message as it is taken, whatever subscribers want: for storage."""
 
 
 class LeaveStream(msgspec.Struct, frozen=True, gc=False):
@@ -49,6 +51,8 @@ class PublishAccepted(msgspec.Struct, frozen=True, gc=False):
 
     id: MessageId
     token: Hashable
+    signed: bytes
+    """Signature and body, for whoever has it kept."""
 
 
 class MessageArrived(msgspec.Struct, frozen=True, gc=False):
@@ -59,3 +63,19 @@ class MessageArrived(msgspec.Struct, frozen=True, gc=False):
     received_ns: int
     gap_before: bool = False
     """Messages before this one of its chain could not be had."""
+
+
+class MessageTaken(msgspec.Struct, frozen=True, gc=False):
+    """Told: a message of a stream that is kept here was taken, in no order."""
+
+    message: VerifiedMessage
+
+
+class EquivocationSeen(msgspec.Struct, frozen=True, gc=False):
+    """Told: a publisher signed two messages under one id. Together they prove it to anyone."""
+
+    stream: StreamId
+    first: bytes
+    """Signature and body of the one that counts here."""
+    second: bytes
+    """The other one: not delivered, not passed on."""

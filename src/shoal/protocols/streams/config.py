@@ -13,6 +13,7 @@ FRAME_BYTES_MAX = CONTENT_BYTES_MAX + 4 * KIB  # content, id, signature, hop hea
 HOPS_MAX = 255  # far above any diameter here: 20,000 nodes at degree 4 are 13 hops wide
 SIGNATURE_BYTES = 65
 RTT_US_MAX = 60_000_000  # a link with a longer round trip is down
+STORAGE_NODES_MAX = 16  # storage nodes of one stream: more copies than anybody keeps
 HEADS_MAX = 256  # chains in one Heads message: 20 KiB
 PENDING_BYTES_MIN = 8 * KIB  # what a small message counts as while its signature is checked
 
@@ -36,17 +37,31 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """A Join without an instruction in return is said again; so is an unanswered Leave."""
 
     leaving_max: int = 1000
-    """Streams that were left while the tracker was away, to be told when it is back."""
+    """Streams that were left while a tracker was away, for it to hear if it is back soon."""
 
-    tracker_backoff_min_ns: int = 200 * MS_NS
-    tracker_backoff_max_ns: int = 10 * S_NS
-    """Reconnects to a lost tracker: at once for one node, spread out for a thousand."""
+    redial_ns: int = 200 * MS_NS
+    """A tracker whose link broke is dialled once more after this, or up to twice as long: a
+    thousand nodes do the same. Then the next tracker has its turn."""
+
+    tracker_patience_ns: int = 2 * S_NS
+    """A tracker that could not be dialled by then counts as gone: three handshakes around the
+    world. The dial goes on."""
+
+    seek_ns: int = 3 * S_NS
+    """Trackers that streams would rather be with are tried about this often."""
+
+    linger_ns: int = 1 * S_NS
+    """A stream that moved to a better tracker leaves the old one after this, when all have moved
+    whose links the old one would move meanwhile."""
 
     ping_ns: int = 10 * S_NS
     """RTT is measured this often: 8 small messages a node, at degree 4."""
 
     report_min_ns: int = 1 * S_NS
     """Lost links go to the tracker at most this often, gathered."""
+
+    report_first_ns: int = 5 * S_NS
+    """The first round trips are told when each was measured a few times: estimates need them."""
 
     report_rtt_ns: int = 30 * S_NS
     """RTTs go to the tracker at this interval."""
@@ -100,6 +115,13 @@ class NodeConfig(msgspec.Struct, frozen=True):
     fill_tries: int = 12
     """Every neighbour three times, before a gap is given up."""
 
+    storage_tries: int = 6
+    """After so many of them storage is asked as well: neighbours cost less, and mostly have it."""
+
+    storage_wait_ns: int = 15 * S_NS
+    """Storage answers by then, also if two of its nodes have to be given up first. A node that
+    has no machine to ask with waits in vain, and no longer."""
+
     fill_bytes_max: int = 256 * KIB
     """One answer; what is left is asked for again."""
 
@@ -129,6 +151,11 @@ class TrackerConfig(msgspec.Struct, frozen=True):
     sweep_ns: int = 10 * S_NS
     """Connectivity and free slots are checked this often, outside the join path."""
 
+    settle_ns: int = 2 * S_NS
+    settle_max_ns: int = 6 * S_NS
+    """A tracker that takes a stream over waits this long for the next of the nodes that others
+    named, and this long in all: as long as it takes until everybody has looked for it."""
+
     changes_burst: int = 10
     changes_refill_ns: int = 1 * S_NS
     """Joins and leaves that one node may make in one stream at once, and then per interval."""
@@ -140,6 +167,10 @@ class TrackerConfig(msgspec.Struct, frozen=True):
     failures_burst: int = 16
     failures_refill_ns: int = 1 * S_NS
     """Failed links that one node may report in a stream: each moves several others."""
+
+    questions_burst: int = 100
+    questions_refill_ns: int = 100 * MS_NS
+    """Questions after storage nodes, of one node: once per stream, and again if all are silent."""
 
     epoch_ahead_ns: int = 24 * 3600 * S_NS
     """No tracker's clock is further ahead than this: a later epoch is a lie, and would use up the

@@ -2,7 +2,12 @@
 
 A message takes the fastest of all paths, since every node floods at once. So the delay between
 two nodes is their distance in the overlay, each link weighted with half its round trip
-(section IV-C of the paper).
+(section IV-C of the paper), and with the time that the node behind it takes to check the message.
+
+Delays vary, and the fastest path is then another one for every message: in the mean it is faster
+than the path that is fastest in the mean. So distances are taken several times, each time with
+delays drawn around the measured means as widely as they were measured to vary, and averaged
+(docs/decisions/0007). Draws are of one seed: the same measurements give the same estimate.
 """
 
 from __future__ import annotations
@@ -16,9 +21,17 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from shoal.base.ids import NodeId
-from shoal.protocols.streams.topology import Pair
+from shoal.protocols.streams.link_delay import LinkDelay
+from shoal.protocols.streams.topology import Pair, pair_of
+from shoal.protocols.streams.tracked_stream import TrackedStream
 
 BLOCK_SOURCES = 256  # rows of the distance matrix held at once: memory stays linear
+DRAWS_MAX = 16  # beyond it, what is left is the error of the measurements
+DRAWS_MIN = 4
+PAIRS_MAX = 1 << 24  # in all draws: a few seconds of one core; more nodes even out fewer draws
+LEAST_MS = 0.0005  # a weight of zero would mean no link: half of the clock's grain
+
+Floats = NDArray[np.float64]
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -36,18 +49,30 @@ class Estimate(msgspec.Struct, frozen=True):
     """For each node, the mean delay from it to all others."""
 
 
+Overlay = tuple[list[NodeId], list[Pair], dict[Pair, LinkDelay], dict[NodeId, int]]
+
+
+def overlay_of(state: TrackedStream) -> Overlay:
+    """What estimate_delays asks for, copied: the estimate may take its time in a thread."""
+    pairs = {pair_of(a, b): None for a in state.members for b in state.policy.neighbours(a)}
+    handling_us = {node: member.handling_us for node, member in state.members.items()}
+    return list(state.members), list(pairs), dict(state.delays), handling_us
+
+
 def estimate_delays(
-    nodes: Sequence[NodeId], links: Sequence[Pair], rtts_us: Mapping[Pair, int]
+    nodes: Sequence[NodeId],
+    links: Sequence[Pair],
+    delays: Mapping[Pair, LinkDelay],
+    handling_us: Mapping[NodeId, int] | None = None,
 ) -> Estimate:
     """Dijkstra from every node over the links that somebody measured."""
-    index = {node: at for at, node in enumerate(nodes)}
-    measured = [pair for pair in links if pair in rtts_us]
-    graph = _graph(index, measured, rtts_us)
+    measured = [pair for pair in links if pair in delays]
+    graph = _Graph(nodes, measured, delays, handling_us or {})
     total_ms, pairs, low_ms, high_ms = 0.0, 0, np.inf, 0.0
     per_node: dict[str, float | None] = {}
     for start in range(0, len(nodes), BLOCK_SOURCES):
         sources = list(range(start, min(start + BLOCK_SOURCES, len(nodes))))
-        distances = dijkstra(graph, directed=False, indices=sources)
+        distances = graph.distances(sources)
         distances[np.arange(len(sources)), sources] = np.inf  # a node's way to itself is none
         for row, source in zip(distances, sources, strict=True):
             reached = row[np.isfinite(row)]
@@ -68,14 +93,44 @@ def estimate_delays(
     )
 
 
-def _graph(
-    index: Mapping[NodeId, int], measured: Sequence[Pair], rtts_us: Mapping[Pair, int]
-) -> csr_array:
-    size = len(index)
-    # A weight of zero would mean no link: a round trip below the clock's grain is the grain.
-    weights: NDArray[np.float64] = np.array(
-        [max(rtts_us[pair], 1) / 2000 for pair in measured], dtype=np.float64
-    )
-    rows = np.array([index[pair.a] for pair in measured], dtype=np.int32)
-    columns = np.array([index[pair.b] for pair in measured], dtype=np.int32)
-    return csr_array((weights, (rows, columns)), shape=(size, size))
+class _Graph:
+    """Both ways of every link, and how long a message takes there."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeId],
+        measured: Sequence[Pair],
+        delays: Mapping[Pair, LinkDelay],
+        handling_us: Mapping[NodeId, int],
+    ) -> None:
+        index = {node: at for at, node in enumerate(nodes)}
+        ends = [(index[pair.a], index[pair.b]) for pair in measured]
+        self._size = len(nodes)
+        self._from = np.array([a for a, _ in ends] + [b for _, b in ends], np.int32)
+        self._to = np.array([b for _, b in ends] + [a for a, _ in ends], np.int32)
+        handling_ms = np.array([handling_us.get(node, 0) / 1000 for node in nodes], np.float64)
+        link_ms = np.array([delays[pair].one_way_ms for pair in measured] * 2, np.float64)
+        self._mean_ms: Floats = link_ms + handling_ms[self._to]
+        self._deviation_ms: Floats = np.array(
+            [delays[pair].deviation_ms for pair in measured] * 2, np.float64
+        )
+        self._rng = np.random.default_rng(0)
+        fitting = PAIRS_MAX // max(1, self._size**2)
+        self._draws = min(DRAWS_MAX, max(DRAWS_MIN, fitting)) if self._deviation_ms.any() else 1
+
+    def distances(self, sources: Sequence[int]) -> Floats:
+        """Mean over all draws, from some nodes to all."""
+        total = np.zeros((len(sources), self._size))
+        for _ in range(self._draws):
+            total += dijkstra(self._drawn(), directed=True, indices=sources)
+        mean: Floats = total / self._draws
+        return mean
+
+    def _drawn(self) -> csr_array:
+        weights = self._mean_ms
+        if self._draws > 1:
+            # Delay has a floor and a tail. Which tail matters little, how wide it is does.
+            off = self._rng.exponential(1.0, len(weights)) - 1.0
+            weights = weights + self._deviation_ms * off
+        weights = np.maximum(weights, LEAST_MS)
+        return csr_array((weights, (self._from, self._to)), shape=(self._size, self._size))

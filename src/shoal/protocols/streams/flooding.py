@@ -3,6 +3,11 @@
 A message counts as seen only once its signature was checked: a forged copy with the same id must
 never suppress the real one. While a check is under way, further copies with the same bytes wait
 as duplicates; other bytes under the same id are checked for themselves.
+
+A publisher who signs two bodies under one id contradicts itself. The first one that we checked is
+the message; the other is proof, kept from everybody but the local application. It needs not be
+passed on: every node sends the body that it took to all its neighbours, so the two meet on each
+link between a node that took one and a node that took the other.
 """
 
 from __future__ import annotations
@@ -15,33 +20,65 @@ from shoal.base.errors import MalformedMessage
 from shoal.base.ids import INT63_MAX, MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS, US_NS
 from shoal.kernel.effects import Effect, Notify, Send, Verify
-from shoal.kernel.records import Delivered, ReceivedAgain, ReceivedFirst, Rejected, Sent
+from shoal.kernel.records import (
+    Delivered,
+    Equivocation,
+    ReceivedAgain,
+    ReceivedFirst,
+    Rejected,
+    Sent,
+)
 from shoal.protocols.streams.chains import ChainTable, chain_of
-from shoal.protocols.streams.commands import MessageArrived
+from shoal.protocols.streams.commands import (
+    EquivocationSeen,
+    JoinStream,
+    MessageArrived,
+    MessageTaken,
+)
 from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
+from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import Body, Close, Flood, VerifiedMessage
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.recent import RecentMessages
 from shoal.protocols.streams.repair import Repair
 from shoal.protocols.streams.wire import decode_body, split_signed
 
+HANDLING_GAIN = 16  # one message counts a sixteenth: bursts of checks even out
+
 
 class Channel:
     """What flooding needs to know of one stream that this node takes part in."""
 
-    __slots__ = ("active", "neighbours", "ordered", "recent", "repair", "seen", "subscribed")
+    __slots__ = (
+        "active",
+        "kept",
+        "neighbours",
+        "ordered",
+        "recent",
+        "repair",
+        "seen",
+        "subscribed",
+    )
 
-    def __init__(self, stream: StreamId, config: NodeConfig, since_ms: int = 0) -> None:
+    def __init__(
+        self, stream: StreamId, config: NodeConfig, since_ms: int = 0, node: NodeId | None = None
+    ) -> None:
         self.seen = ChainTable(config, since_ms)
         self.recent = RecentMessages(config)
-        self.repair = Repair(stream, self.seen, self.recent, config)
+        self.repair = Repair(stream, self.seen, self.recent, config, node)
         self.subscribed = False
+        self.kept = False
         self.ordered = True
         """Whether the local subscribers want each chain in order."""
         self.active: tuple[NodeId, ...] = ()
         """Neighbours that get data."""
         self.neighbours: frozenset[NodeId] = frozenset()
         """Whoever data is taken from."""
+
+    def joined(self, command: JoinStream) -> None:
+        """One more reason to be in the stream."""
+        self.subscribed |= command.subscribe
+        self.kept |= command.keep
 
 
 class _Pending(msgspec.Struct, frozen=True, gc=False):
@@ -65,9 +102,13 @@ class Flooding:
         self._offend = offend
         self._pending: dict[bytes, _Pending] = {}
         self._pending_bytes: dict[NodeId, int] = {}  # what each link has us hold
+        self.handling_ns = 0
+        """How long new messages have lately been here before they went on."""
 
-    def receive(self, peer: NodeId, flood: Flood, now_ns: int) -> list[Effect]:
-        """One copy came in."""
+    def receive(
+        self, peer: NodeId, flood: Flood, now_ns: int, *, stored: bool = False
+    ) -> list[Effect]:
+        """One copy came in, from a neighbour or out of storage."""
         try:
             body = decode_body(flood.signed)
         except MalformedMessage:
@@ -76,10 +117,12 @@ class Flooding:
         channel = self._channels.get(id.stream)
         if channel is None:
             return [Rejected(peer, "not-my-stream")]
-        if peer not in channel.neighbours:
+        if peer not in channel.neighbours and not stored:
             # It takes us for a neighbour: our Close was lost, or it is not honest.
             return [Rejected(peer, "not-a-neighbour"), Send(Close(id.stream, False), (peer,))]
-        if channel.seen.seen(id) or flood.signed in self._pending:
+        if channel.seen.seen(id) and channel.recent.contradicted(id, flood.signed) is None:
+            return [ReceivedAgain(id, peer)]
+        if flood.signed in self._pending:
             return [ReceivedAgain(id, peer)]
         refusal = self._refusal(channel, id, now_ns)
         if refusal is not None:
@@ -91,6 +134,17 @@ class Flooding:
         self._pending[flood.signed] = _Pending(peer, flood, body, now_ns)
         signature, signed_body = split_signed(flood.signed)
         return [Verify(id.publisher, signed_body, signature, flood.signed)]
+
+    def filled(self, node: NodeId, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
+        """What this node's history machine found for a gap: taken like what neighbours send."""
+        channel = self._channels.get(filled.stream)
+        if channel is None:
+            return []  # left meanwhile
+        effects: list[Effect] = []
+        for signed in filled.found:
+            flood = Flood(0, 0, now_ns // US_NS, signed)
+            effects.extend(self.receive(node, flood, now_ns, stored=True))
+        return effects + channel.repair.storage_answered(filled, now_ns)
 
     def verified(self, signed: bytes, valid: bool, now_ns: int) -> list[Effect]:
         """A signature check came back."""
@@ -114,8 +168,10 @@ class Flooding:
             return [Rejected(peer, refusal)]
         chain = channel.seen.mark(body.id, body.previous)
         if chain is None:
-            return [ReceivedAgain(body.id, peer)]
+            return self._seen_meanwhile(channel, pending)
         channel.recent.add(body.id, signed, now_ns)
+        handled_ns = now_ns - pending.received_ns
+        self.handling_ns += (handled_ns - self.handling_ns) // HANDLING_GAIN
         # The age grows by what the last link and our own queue took, by the sender's clock and
         # ours, as the thesis measures it (5.4.3). It decides nothing: whatever a peer writes
         # there, the message goes on, in numbers that the next hop can read.
@@ -128,10 +184,13 @@ class Flooding:
             copy = Flood(hops, age_us, now_us, signed)
             effects.append(Send(copy, onward))
             effects.append(Sent(body.id, len(onward)))
-        if channel.subscribed:
+        if channel.subscribed or channel.kept:
             message = VerifiedMessage(
                 body.id, body.previous, body.content_type, body.content, signed
             )
+            if channel.kept:
+                effects.append(Notify(MessageTaken(message)))
+        if channel.subscribed:
             delivery = Delivery(message, hops, age_us)
             ready = chain.order.arrived(delivery) if channel.ordered else [delivery]
             effects.extend(self.deliver(ready, now_ns))
@@ -157,6 +216,17 @@ class Flooding:
     def pending_count(self) -> int:
         """Messages whose signature is being checked."""
         return len(self._pending)
+
+    def _seen_meanwhile(self, channel: Channel, pending: _Pending) -> list[Effect]:
+        """A good signature under an id that we have: a copy, or a publisher that lies."""
+        id, second = pending.body.id, pending.flood.signed
+        first = channel.recent.contradicted(id, second)
+        if first is None:
+            return [ReceivedAgain(id, pending.peer)]
+        channel.recent.settle(id)
+        # The neighbour that sent it is honest, for all we know: it may have seen this one first.
+        seen = EquivocationSeen(id.stream, first, second)
+        return [Equivocation(id, pending.peer), Notify(seen)]
 
     def _refusal(self, channel: Channel, id: MessageId, now_ns: int) -> str | None:
         """Why a message is not taken now, whoever signed it."""

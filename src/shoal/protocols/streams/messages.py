@@ -21,6 +21,7 @@ from shoal.protocols.streams.config import (
     HOPS_MAX,
     RTT_US_MAX,
     SIGNATURE_BYTES,
+    STORAGE_NODES_MAX,
 )
 
 Neighbours = Annotated[tuple[WireNodeId, ...], Meta(max_length=DEGREE_MAX)]
@@ -174,10 +175,13 @@ class Status(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
 
 
 class Rtt(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A round trip that a node measured."""
+    """Round trips to a neighbour, as a node measured them lately."""
 
     peer: WireNodeId
     rtt_us: Annotated[int, Meta(ge=0, le=RTT_US_MAX)]
+    """Their mean."""
+    deviation_us: Annotated[int, Meta(ge=0, le=RTT_US_MAX)] = 0
+    """Their standard deviation; the first nodes did not say."""
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
@@ -189,6 +193,14 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     """Links that broke after they were reported connected."""
     accused: Neighbours
     """Neighbours that sent invalid messages."""
+    handling_us: Annotated[int, Meta(ge=0, le=RTT_US_MAX)] = 0
+    """How long a message stays here before it goes on: the check of its signature, mostly."""
+
+
+class FindStorage(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
+    """Who keeps this stream? Anybody may ask, whether it is in the stream or not."""
+
+    stream: WireStreamId
 
 
 # Tracker to node
@@ -209,5 +221,13 @@ class Left(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
     stream: WireStreamId
 
 
+class StorageNodes(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
+    """These keep the stream, in the order that its owner gave; answers FindStorage."""
+
+    stream: WireStreamId
+    contacts: Annotated[tuple[Contact, ...], Meta(max_length=STORAGE_NODES_MAX)]
+
+
 NODE_MESSAGES = (Flood, Open, Close, Heads, Fill, FillDone, Ping, Pong, Instruction, Left)
-TRACKER_MESSAGES = (Join, Leave, Status, Report)
+TRACKER_MESSAGES = (Join, Leave, Status, Report, FindStorage)
+READER_MESSAGES = (StorageNodes,)  # for whoever reads history, a machine of its own

@@ -2,10 +2,10 @@
 
 Theory of operation. The application joins streams; each becomes an `Overlay` (who are my
 neighbours), a `Channel` (what flooding needs), and a `Reporter` (what the tracker should know).
-A long-lived link to the tracker carries Join, Leave, Status and Report out and Instruction in.
-When it breaks, the overlay stays as it is and data flows on; the node comes back with a backoff
-and joins again. Everything a peer sends is checked before it changes anything; what is wrong is
-counted (Rejected), and a neighbour that sends too much of it is dropped and reported.
+A long-lived link to a tracker carries Join, Leave, Status and Report out and Instruction in.
+When it breaks, the overlay stays as it is and data flows on; `trackers.py` finds another one, or
+comes back to the same. Everything a peer sends is checked before it changes anything; what is
+wrong is counted (Rejected), and a neighbour that sends too much of it is dropped and reported.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ from shoal.protocols.streams.commands import (
     JoinStream,
     LeaveStream,
     MessageArrived,
+    MessageTaken,
     Publish,
     PublishAccepted,
     StreamReady,
 )
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.flooding import Channel, Flooding
+from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
     Close,
@@ -58,7 +60,6 @@ from shoal.protocols.streams.messages import (
     Flood,
     Heads,
     Instruction,
-    Leave,
     Left,
     Open,
     Ping,
@@ -68,8 +69,10 @@ from shoal.protocols.streams.messages import (
 from shoal.protocols.streams.overlay import Overlay
 from shoal.protocols.streams.publisher import Publisher, Sign
 from shoal.protocols.streams.reports import Reporter
+from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.rtt import RttMeter
-from shoal.protocols.streams.tracker_link import TRACKER, TrackerLink
+from shoal.protocols.streams.tracker_link import TRACKER
+from shoal.protocols.streams.trackers import SEEK, TRACKER_TIMERS, Trackers
 
 
 class _Stream(msgspec.Struct):
@@ -83,12 +86,12 @@ class _Stream(msgspec.Struct):
 class StreamNode:
     """One node in any number of streams."""
 
-    accepts = NODE_MESSAGES
+    accepts = (*NODE_MESSAGES, FilledFromStorage)
 
     def __init__(
         self,
         node: NodeId,
-        tracker: Contact,
+        ring: TrackerRing,
         sign: Sign,
         chain: str,
         rng: Random,
@@ -98,7 +101,7 @@ class StreamNode:
         self.config = config or NodeConfig()
         self.streams: dict[StreamId, _Stream] = {}
         self.rtts = RttMeter(rng)
-        self._tracker = TrackerLink(tracker, rng, self.config)
+        self.trackers = Trackers(node, ring, rng, self.config)
         self._rng = rng
         self._publisher = Publisher(node, chain, sign)
         self._channels: dict[StreamId, Channel] = {}
@@ -116,6 +119,7 @@ class StreamNode:
 
     def check_invariants(self) -> None:
         """Raise InvariantViolated on impossible state."""
+        self.trackers.check_invariants()
         for stream, state in self.streams.items():
             state.overlay.check_invariants()
             if state.channel.active != tuple(state.overlay.active()):
@@ -124,7 +128,7 @@ class StreamNode:
     # Inputs
 
     def _started(self, event: Started) -> list[Effect]:
-        self._tracker.own = Contact(self.node, event.addresses)
+        self.trackers.own = Contact(self.node, event.addresses)
         first_ns = self._rng.randrange(self.config.ping_ns)  # thousands of nodes spread out
         return [SetTimer("ping", first_ns)]
 
@@ -143,10 +147,7 @@ class StreamNode:
 
     def _link_opened(self, event: LinkOpened) -> list[Effect]:
         if event.purpose == TRACKER:
-            effects = self._tracker.opened()
-            for joined in self.streams.values():
-                effects.extend(self._tracker.join(joined.overlay))
-            return effects
+            return self.trackers.opened(event.peer)
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
             return [CloseLink(event.peer, event.purpose)]
@@ -154,7 +155,7 @@ class StreamNode:
 
     def _link_lost(self, event: LinkClosed | LinkFailed) -> list[Effect]:
         if event.purpose == TRACKER:
-            return self._tracker.lost(idle=not self.streams)
+            return self.trackers.lost(event.peer, self._now_ns)
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
             return []
@@ -168,20 +169,14 @@ class StreamNode:
     def _timer(self, event: TimerFired) -> list[Effect]:
         key: Any = event.key
         if key == "ping":
-            active = self._all_active()
-            self.rtts.keep_only(active)
-            return [*self.rtts.ping(active, self._now_ns), SetTimer("ping", self.config.ping_ns)]
-        if key == "dial":
-            return self._tracker.dial(idle=not self.streams)
+            return self.rtts.tick(self._all_active(), self._now_ns, self.config.ping_ns)
+        if key == SEEK or key[0] in TRACKER_TIMERS:
+            return self.trackers.timer(key, self._now_ns)
         name, stream = key[0], key[1]
         state = self.streams.get(stream)
-        if name == "leave":
-            return self._tracker.say_leave(stream)
         if state is None:
             return []
         overlay = state.overlay
-        if name == "join":
-            return self._tracker.join(overlay)
         if name == "repair":
             effects, ready = state.channel.repair.tick(state.channel.active, self._now_ns)
             if state.channel.subscribed and state.channel.ordered:
@@ -190,7 +185,10 @@ class StreamNode:
         if name == "heads":
             return self._say_heads(state)
         if name == "report":
-            return state.reporter.report(state.channel.active, self.rtts, self._now_ns)
+            active, handling_ns = state.channel.active, self._flooding.handling_ns
+            return state.reporter.report(
+                overlay.tracker, active, self.rtts, self._now_ns, handling_ns
+            )
         if name == "open-timeout":
             return self._moved(state, overlay.open_timed_out(self._now_ns))
         if name == "open-retry":
@@ -213,6 +211,11 @@ class StreamNode:
             return [Rejected(peer, "not-a-neighbour")]
         return channel.repair.handle(peer, message, self._now_ns)
 
+    def _on_filled(self, peer: NodeId, message: FilledFromStorage) -> list[Effect]:
+        if peer != self.node:
+            return [Rejected(peer, "not-mine")]  # of our own history machine, and nobody else's
+        return self._flooding.filled(peer, message, self._now_ns)
+
     def _on_open(self, peer: NodeId, message: Open) -> list[Effect]:
         state = self.streams.get(message.stream)
         if state is None:
@@ -226,23 +229,18 @@ class StreamNode:
         return self._moved(state, state.overlay.peer_closed(peer, message))
 
     def _on_instruction(self, peer: NodeId, message: Instruction) -> list[Effect]:
-        if peer != self._tracker.node:
+        if peer not in self.trackers:
             return [Rejected(peer, "not-my-tracker")]
-        state = self.streams.get(message.stream)
-        if state is None:
-            return [Send(Leave(message.stream), (peer,))]  # our Leave was lost
-        joined = CancelTimer(("join", message.stream))
-        return [joined, *self._moved(state, state.overlay.instruct(message, self._now_ns))]
+        obeyed, effects = self.trackers.instructed(peer, message)
+        if not obeyed:
+            return effects
+        state = self.streams[message.stream]
+        return effects + self._moved(state, state.overlay.instruct(message, self._now_ns))
 
     def _on_left(self, peer: NodeId, message: Left) -> list[Effect]:
-        if peer != self._tracker.node:
+        if peer not in self.trackers:
             return [Rejected(peer, "not-my-tracker")]
-        state = self.streams.get(message.stream)
-        if state is not None:
-            # It does not know us: our Join was lost, or it is another tracker than it was.
-            state.overlay.forget_version()
-            return self._tracker.join(state.overlay)
-        return self._tracker.left(message.stream, idle=not self.streams)
+        return self.trackers.left(peer, message.stream)
 
     # Commands
 
@@ -253,15 +251,16 @@ class StreamNode:
             )
         state = self.streams.get(command.stream)
         if state is not None:
-            state.channel.subscribed |= command.subscribe
+            state.channel.joined(command)
             return [Notify(StreamReady(command.stream))] if state.ready else []
-        overlay = Overlay(command.stream, self.node, self._tracker.node, self.config)
-        channel = Channel(command.stream, self.config, self._now_ns // MS_NS)
-        channel.subscribed, channel.ordered = command.subscribe, command.ordered
-        reporter = Reporter(command.stream, self._tracker.node, self.config)
+        overlay = Overlay(command.stream, self.node, self.config)
+        channel = Channel(command.stream, self.config, self._now_ns // MS_NS, self.node)
+        channel.ordered = command.ordered
+        channel.joined(command)
+        reporter = Reporter(command.stream, self.config)
         self.streams[command.stream] = _Stream(overlay, channel, reporter)
         self._channels[command.stream] = channel
-        return self._tracker.join(overlay)
+        return self.trackers.join(overlay, self._now_ns)
 
     def _leave(self, command: LeaveStream, token: Any) -> list[Effect]:
         state = self.streams.pop(command.stream, None)
@@ -271,7 +270,7 @@ class StreamNode:
         effects = state.overlay.leave()
         for name in ("report", "heads", "repair"):
             effects.append(CancelTimer((name, command.stream)))
-        return effects + self._tracker.leave(command.stream)
+        return effects + self.trackers.leave(command.stream)
 
     def _publish(self, command: Publish, token: Any) -> list[Effect]:
         state = self.streams.get(command.stream)
@@ -284,7 +283,7 @@ class StreamNode:
         if hold and len(state.held) >= self.config.held_messages_max:
             raise UsageError(
                 f"{command.stream}: {len(state.held)} messages wait for a first neighbour; "
-                f"is tracker {show_node_id(self._tracker.node)} reachable?"
+                f"is tracker {show_node_id(state.overlay.tracker)} reachable?"
             )
         message = self._publisher.make(
             command.stream, command.partition, command.content_type, command.content, self._now_ns
@@ -292,12 +291,14 @@ class StreamNode:
         state.channel.seen.mark(message.id, message.previous)
         effects: list[Effect] = [
             Published(message.id, len(message.signed)),
-            Notify(PublishAccepted(message.id, token)),
+            Notify(PublishAccepted(message.id, token, message.signed)),
         ]
         if hold:
             state.held.append(message)
         elif state.channel.active:
             effects.extend(self._flooding.originate(state.channel, message, self._now_ns))
+        if state.channel.kept:
+            effects.append(Notify(MessageTaken(message)))
         if state.channel.subscribed:
             effects.append(Notify(MessageArrived(message, 0, self._now_ns)))
             effects.append(Delivered(message.id, 0, 0))
@@ -313,13 +314,13 @@ class StreamNode:
         if after != before:
             state.channel.active = after
             fresh = [p for p in after if p not in before and self.rtts.rtt_us(p) is None]
-            effects.extend(self.rtts.ping(tuple(fresh), self._now_ns))
+            effects.extend(self.rtts.greet(tuple(fresh), self._now_ns))
             # Whoever is new may lack what passed while the link was made, and so may we.
             added = tuple([p for p in after if p not in before])
             effects.extend(state.channel.repair.greet(added, self._now_ns))
         if state.overlay.handled and not state.ready:
             state.ready = True
-            effects.append(SetTimer(("report", stream), self.config.report_rtt_ns))
+            effects.append(SetTimer(("report", stream), self.config.report_first_ns))
             effects.append(SetTimer(("heads", stream), self.config.heads_ns))
             effects.append(Notify(StreamReady(stream)))
         if state.held and state.ready and after:
@@ -379,6 +380,7 @@ _MESSAGES: dict[type, Callable[[StreamNode, NodeId, Any], list[Effect]]] = {
     Heads: StreamNode._on_repair,
     Fill: StreamNode._on_repair,
     FillDone: StreamNode._on_repair,
+    FilledFromStorage: StreamNode._on_filled,
     Ping: StreamNode._on_ping,
     Pong: StreamNode._on_pong,
     Instruction: StreamNode._on_instruction,

@@ -25,11 +25,11 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 class ChainOrder:
     """Puts the messages of one chain in order for the local subscribers."""
 
-    __slots__ = ("_begun", "_gap", "_last", "_waiting", "_waiting_max")
+    __slots__ = ("_baseline", "_gap", "_last", "_waiting", "_waiting_max")
 
     def __init__(self, baseline: Number, waiting_max: int) -> None:
-        self._last = baseline  # whatever lies before our own beginning is history, and no gap
-        self._begun = False
+        self._baseline = baseline  # whatever lies before our own beginning is history, and no gap
+        self._last = BEGINNING  # what was delivered, also of what was under way when we joined
         self._gap = False  # something was given up before the next message
         self._waiting: dict[Number, Delivery] = {}
         self._waiting_max = waiting_max
@@ -37,10 +37,11 @@ class ChainOrder:
     def arrived(self, delivery: Delivery) -> list[Delivery]:
         """A message came: what can be delivered now, in order."""
         number = _number(delivery.message)
-        if number <= self._last and self._begun:
+        if number <= self._last:
             return []
-        if _before(delivery.message) <= self._last or number <= self._last:
-            # In order; or under way when we joined, and the first of its chain here.
+        # In order; or under way when we joined, where nothing can be missed.
+        floor = self._last if self._last > self._baseline else self._baseline
+        if _before(delivery.message) <= floor or number <= floor:
             taken = self._take(number, delivery)
             return [taken, *self._drain()] if self._waiting else [taken]
         self._waiting[number] = delivery
@@ -50,7 +51,7 @@ class ChainOrder:
 
     def given_up(self, upto: Number) -> list[Delivery]:
         """Nothing up to a position will come any more."""
-        if upto <= self._last:
+        if upto <= max(self._last, self._baseline):
             return []
         self._last, self._gap = upto, True
         return self._drain()
@@ -63,7 +64,7 @@ class ChainOrder:
         ready: list[Delivery] = []
         for number in sorted(self._waiting) if self._waiting else ():
             delivery = self._waiting[number]
-            if _before(delivery.message) > self._last:
+            if _before(delivery.message) > max(self._last, self._baseline):
                 break
             del self._waiting[number]
             if number > self._last:
@@ -71,7 +72,7 @@ class ChainOrder:
         return ready
 
     def _take(self, number: Number, delivery: Delivery) -> Delivery:
-        self._last, self._begun = number, True
+        self._last = number
         if not self._gap:
             return delivery
         self._gap = False

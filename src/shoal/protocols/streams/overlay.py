@@ -54,9 +54,10 @@ class Neighbour(msgspec.Struct):
 class Overlay:
     """Neighbours of this node in one stream."""
 
-    def __init__(self, stream: StreamId, node: NodeId, tracker: NodeId, config: NodeConfig) -> None:
+    def __init__(self, stream: StreamId, node: NodeId, config: NodeConfig) -> None:
         self.stream = stream
-        self.tracker = tracker
+        self.tracker = node
+        """Who is told what became of instructions: set by whoever takes them."""
         self.epoch = 0
         self.counter = 0
         self.instructed = False

@@ -50,6 +50,7 @@ class RandomPolicy:
         self._graph = Graph(degree)
         self._rng = rng
         self._swept_version = self._graph.version
+        self._on_hold = False
 
     @property
     def degree(self) -> int:
@@ -90,11 +91,36 @@ class RandomPolicy:
 
     def sweep(self) -> LinkChanges:
         """Fill what was left free and reconnect; free of cost if nothing changed since the last."""
+        self._on_hold = False
         if self._graph.version != self._swept_version:
             self._fill()
             reconnect(self._graph, self._rng)
             self._swept_version = self._graph.version
         return self._graph.take_changes()
+
+    def hold(self) -> None:
+        """Fill nothing until the next sweep."""
+        self._on_hold = True
+
+    def place(self, node: NodeId, suits: Callable[[NodeId], bool]) -> LinkChanges:
+        """Put a node into random links whose ends suit, or link it to open nodes that do. Only
+        so many are tried: whoever finds none here waits for the sweep."""
+        graph, rng = self._graph, self._rng
+        for _ in range(LINK_TRIES):
+            if graph.free_slots(node) < 2 or not graph.links:
+                break
+            a, b = graph.random_link(rng)
+            if all(suits(end) and self._suitable(node, end, None) for end in (a, b)):
+                graph.cut(a, b)
+                graph.link(node, a)
+                graph.link(node, b)
+        for _ in range(LINK_TRIES):
+            if not graph.free_slots(node):
+                break
+            other = graph.random_open_node(rng)
+            if suits(other) and self._suitable(node, other, None):
+                graph.link(node, other)
+        return graph.take_changes()
 
     def adopt(self, a: NodeId, b: NodeId) -> bool:
         """Take over an existing link and its ends; False if an end has no free slot for it."""
@@ -117,6 +143,8 @@ class RandomPolicy:
         self._graph.check_invariants()
 
     def _fill(self, barred: Link | None = None) -> None:
+        if self._on_hold:
+            return
         self._pair_up(barred)
         # In a full mesh there is nobody left to link to, and steps 3 and 4 would search in vain.
         if len(self._graph.nodes) > self.degree + 1:

@@ -1,10 +1,12 @@
-"""Finding and filling gaps, per stream, with the help of neighbours.
+"""Finding and filling gaps, per stream, with the help of neighbours, and then of storage.
 
 Two signs tell of a message that was missed: a later one of its chain names it as previous, or a
 neighbour's Heads name a position that we have not seen. Either waits a moment, for the message may
 still come over another path. Then one neighbour after the other is asked for the missing range; it
-answers with the messages themselves, as if it had just got them, and a FillDone. After
-`fill_tries` the gap is given up, and said to be one.
+answers with the messages themselves, as if it had just got them, and a FillDone. If `storage_tries`
+did not help, or there is no neighbour to ask, the history machine of this node is asked once, which
+knows the storage nodes of the stream. After `fill_tries`, and when storage has answered or had its
+time, the gap is given up, and said to be one. Each step forward begins all of it anew.
 
 Neighbours exchange Heads when a link becomes active, and when a chain goes quiet: so also the last
 message of a burst is not missed for long, nor one that slipped through while the overlay changed.
@@ -22,6 +24,7 @@ from shoal.kernel.records import GapAbandoned, GapFound, Rejected
 from shoal.protocols.streams.chains import Chain, ChainTable
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.duplicates import Number
+from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
 from shoal.protocols.streams.messages import (
     Fill,
     FillDone,
@@ -43,14 +46,25 @@ class _Broken(msgspec.Struct):
     tries: int = 0
     asked: NodeId | None = None
     asked_ns: int = 0
+    range: tuple[Number, Number] | None = None  # what was missing when it was last looked at
+    storage_ns: int | None = None  # when storage was first asked
+    storage_again_ns: int = 0  # when it may be asked again, if it did not answer
+    storage_done: bool = False  # and it has answered
 
 
 class Repair:
-    """Keeps one stream's history at this node free of gaps, as far as neighbours can help."""
+    """Keeps one stream's history at this node free of gaps, as far as others can help."""
 
     def __init__(
-        self, stream: StreamId, table: ChainTable, recent: RecentMessages, config: NodeConfig
+        self,
+        stream: StreamId,
+        table: ChainTable,
+        recent: RecentMessages,
+        config: NodeConfig,
+        node: NodeId | None = None,
     ) -> None:
+        """Node is where storage can be asked for: this one, if it has a machine for that."""
+        self._node = node
         self._stream = stream
         self._table = table
         self._recent = recent
@@ -73,9 +87,12 @@ class Repair:
 
     def seen(self, chain: Chain, now_ns: int) -> list[Effect]:
         """A message of a chain was taken: is anything missing before it?"""
-        if chain in self._broken or not self._table.gaps(chain):
+        if chain in self._broken:
             return []
-        return self._notice(chain, _Broken(now_ns))
+        gaps = self._table.gaps(chain)
+        if not gaps:
+            return []
+        return self._notice(chain, _Broken(now_ns), at_once=gaps[0][0] == self._table.baseline)
 
     def heads(self, peer: NodeId, heads: Heads, now_ns: int) -> list[Effect]:
         """A neighbour tells how far it is."""
@@ -87,15 +104,20 @@ class Repair:
                 continue
             broken = self._broken.get(chain)
             if broken is None:
-                effects.extend(self._notice(chain, _Broken(now_ns, number)))
+                begins = self._table.newest(chain) == self._table.baseline
+                effects.extend(self._notice(chain, _Broken(now_ns, number), at_once=begins))
             elif broken.upto is None or broken.upto < number:
                 broken.upto = number
         return effects
 
-    def _notice(self, chain: Chain, broken: _Broken) -> list[Effect]:
+    def _notice(self, chain: Chain, broken: _Broken, *, at_once: bool) -> list[Effect]:
+        """At once: what passed before we had a neighbour comes over no other path."""
         if len(self._broken) >= self._config.broken_max:
             return []
         self._broken[chain] = broken
+        if at_once:
+            broken.since_ns -= self._config.gap_wait_ns
+            return [SetTimer(("repair", self._stream), 0)]
         if len(self._broken) > 1:
             return []
         return [SetTimer(("repair", self._stream), self._config.gap_wait_ns)]
@@ -111,16 +133,21 @@ class Repair:
             missing = self._missing(chain, broken)
             if missing is None:
                 del self._broken[chain]
-            elif self._is_waiting(broken, now_ns):
                 continue
-            elif broken.tries >= self._config.fill_tries or not active:
+            self._look(broken, missing)
+            if self._is_waiting(broken, now_ns):
+                continue
+            tired = not active or broken.tries >= self._config.storage_tries
+            if tired and self._has_time(broken, now_ns):
+                effects.extend(self._ask_storage(chain, broken, missing, now_ns))
+            if active and broken.tries < self._config.fill_tries:
+                effects.extend(self._ask(chain, broken, missing, active, now_ns))
+            elif self._node is None or broken.storage_done or not self._has_time(broken, now_ns):
                 effects.append(GapAbandoned(self._stream, chain[0], chain[2]))
                 deliveries.extend(self._table.give_up(chain, missing[1]))
                 del self._broken[chain]
                 # There may be another gap behind this one.
                 effects.extend(self.seen(chain, now_ns))
-            else:
-                effects.extend(self._ask(chain, broken, missing, active, now_ns))
         if self._broken:
             effects.append(SetTimer(("repair", self._stream), self._config.repair_tick_ns))
         return effects, deliveries
@@ -129,6 +156,20 @@ class Repair:
         if broken.asked is not None:
             return now_ns - broken.asked_ns < self._config.fill_wait_ns
         return now_ns - broken.since_ns < self._config.gap_wait_ns
+
+    def _look(self, broken: _Broken, missing: tuple[Number, Number]) -> None:
+        """Less is missing than before: it gets better, and all helpers may be asked again. What
+        somebody says to have sent does not count."""
+        before, broken.range = broken.range, missing
+        if before is not None and (missing[0] > before[0] or missing[1] < before[1]):
+            broken.tries = 0
+            broken.storage_ns, broken.storage_again_ns, broken.storage_done = None, 0, False
+
+    def _has_time(self, broken: _Broken, now_ns: int) -> bool:
+        """Whether storage may still help."""
+        if broken.storage_ns is None:
+            return True
+        return now_ns - broken.storage_ns < self._config.storage_wait_ns
 
     def _missing(self, chain: Chain, broken: _Broken) -> tuple[Number, Number] | None:
         """The first range to ask for, as (after, upto]."""
@@ -154,10 +195,31 @@ class Repair:
         broken.tries += 1
         broken.asked, broken.asked_ns = peer, now_ns
         publisher, partition, name = chain
-        after, upto = (Position(max(0, n[0]), max(0, n[1])) for n in missing)
-        fill = Fill(self._stream, publisher, partition, name, after, upto)
+        fill = Fill(self._stream, publisher, partition, name, *_ends(missing))
         found = [GapFound(self._stream, publisher, name)] if broken.tries == 1 else []
         return [Send(fill, (peer,)), *found]
+
+    def _ask_storage(
+        self, chain: Chain, broken: _Broken, missing: tuple[Number, Number], now_ns: int
+    ) -> list[Effect]:
+        if self._node is None or broken.storage_done or now_ns < broken.storage_again_ns:
+            return []
+        if broken.storage_ns is None:
+            broken.storage_ns = now_ns
+        broken.storage_again_ns = broken.storage_ns + self._config.storage_wait_ns
+        gap = FillFromStorage(self._stream, *chain, *_ends(missing))
+        first = broken.tries == 0 and broken.storage_ns == now_ns
+        found = [GapFound(self._stream, chain[0], chain[2])] if first else []
+        return [Send(gap, (self._node,)), *found]
+
+    def storage_answered(self, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
+        """Storage has given what it has; whether it helped is seen once that was checked."""
+        broken = self._broken.get((filled.publisher, filled.partition, filled.chain))
+        if broken is None or filled.found:
+            return []
+        broken.storage_done = filled.asked
+        broken.storage_again_ns = now_ns + self._config.fill_wait_ns  # nobody was there
+        return [SetTimer(("repair", self._stream), self._config.repair_tick_ns)]
 
     def answered(self, peer: NodeId, done: FillDone, now_ns: int) -> list[Effect]:
         """A neighbour has sent what it has: if that was not enough, ask another at once."""
@@ -166,8 +228,6 @@ class Repair:
         if broken is None or broken.asked != peer:
             return [Rejected(peer, "unasked-fill")]
         broken.asked = None
-        if done.found:
-            broken.tries = 0  # it gets better: there may be more than fits one answer
         return [SetTimer(("repair", self._stream), self._config.repair_tick_ns)]
 
     # Answering
@@ -204,3 +264,9 @@ class Repair:
             for (publisher, partition, name), number in heads
         )
         return [Send(Heads(self._stream, chains), peers)]
+
+
+def _ends(missing: tuple[Number, Number]) -> tuple[Position, Position]:
+    """A range as it is asked for: there is nothing below the first position."""
+    after, upto = (Position(max(0, n[0]), max(0, n[1])) for n in missing)
+    return after, upto

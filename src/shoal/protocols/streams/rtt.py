@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS, US_NS
-from shoal.kernel.effects import Effect, Send
+from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.records import Rejected, RttMeasured
 from shoal.protocols.streams.config import RTT_US_MAX
 from shoal.protocols.streams.messages import Ping
 
 ANSWER_NS = 5 * S_NS  # an answer that takes longer is not worth waiting for
 GAIN = 8  # as TCP smooths its round trips: one new sample counts an eighth
+EAGER = 4  # so many round trips of a new link are measured in quick succession
+EAGER_NS = 1 * S_NS  # not at once: while links are made, nodes are busy and look far away
+
+
+class RunningMean:
+    """Mean and spread of a series. The first samples count alike, so that one unlucky round trip
+    does not stay for minutes; from the eighth on a new one counts an eighth."""
+
+    __slots__ = ("_square", "_weights", "mean", "samples")
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.mean = 0.0
+        self._square = 0.0  # weighted mean of squared distances to the mean
+        self._weights = 0.0  # sum of the squared weights of all samples
+
+    def add(self, sample: float) -> None:
+        """One more."""
+        self.samples += 1
+        gain = 1 / min(self.samples, GAIN)
+        off = sample - self.mean
+        self.mean += gain * off
+        self._square = (1 - gain) * (self._square + gain * off * off)
+        self._weights = (1 - gain) ** 2 * self._weights + gain * gain
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation, for a series of any length; 0 of a single sample."""
+        return math.sqrt(self._square / (1 - self._weights)) if self.samples > 1 else 0.0
 
 
 class RttMeter:
@@ -21,7 +51,7 @@ class RttMeter:
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self._asked: dict[NodeId, tuple[int, int]] = {}  # peer -> (nonce, sent_ns)
-        self._smoothed_us: dict[NodeId, int] = {}
+        self._measured_us: dict[NodeId, RunningMean] = {}
 
     def ping(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
         """Ask each peer that does not owe us an answer already."""
@@ -35,6 +65,18 @@ class RttMeter:
             self._asked[peer] = (nonce, now_ns)
         return [Send(Ping(nonce), peers)]
 
+    def greet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
+        """New neighbours: ask at once, and again soon."""
+        asked = self.ping(peers, now_ns)
+        return [*asked, SetTimer("ping", EAGER_NS)] if asked else asked
+
+    def tick(self, peers: tuple[NodeId, ...], now_ns: int, pause_ns: int) -> list[Effect]:
+        """The timer ran out: ask everybody, and come back sooner for whoever is new."""
+        self.keep_only(peers)
+        new = any(p not in self._measured_us or self._measured_us[p].samples < EAGER for p in peers)
+        pause_ns = min(EAGER_NS, pause_ns) if new else pause_ns
+        return [*self.ping(peers, now_ns), SetTimer("ping", pause_ns)]
+
     def answered(self, peer: NodeId, nonce: int, now_ns: int) -> list[Effect]:
         """A Pong came: late ones, and ones that nobody asked for, are ignored."""
         asked = self._asked.get(peer)
@@ -42,15 +84,23 @@ class RttMeter:
             return [Rejected(peer, "unasked-pong")]
         del self._asked[peer]
         sample_us = min((now_ns - asked[1]) // US_NS, RTT_US_MAX)
-        before = self._smoothed_us.get(peer, sample_us)
-        self._smoothed_us[peer] = before + (sample_us - before) // GAIN
+        measured = self._measured_us.get(peer)
+        if measured is None:
+            measured = self._measured_us[peer] = RunningMean()
+        measured.add(sample_us)
         return [RttMeasured(peer, sample_us)]
 
     def rtt_us(self, peer: NodeId) -> int | None:
         """The smoothed round trip, if one was measured."""
-        return self._smoothed_us.get(peer)
+        measured = self._measured_us.get(peer)
+        return None if measured is None else round(measured.mean)
+
+    def deviation_us(self, peer: NodeId) -> int:
+        """How much round trips differ from one another; 0 if too few were measured."""
+        measured = self._measured_us.get(peer)
+        return 0 if measured is None else round(measured.deviation)
 
     def keep_only(self, peers: tuple[NodeId, ...]) -> None:
         """Forget whoever is no neighbour any more."""
         self._asked = {p: self._asked[p] for p in peers if p in self._asked}
-        self._smoothed_us = {p: self._smoothed_us[p] for p in peers if p in self._smoothed_us}
+        self._measured_us = {p: self._measured_us[p] for p in peers if p in self._measured_us}

@@ -7,7 +7,7 @@ was learned) and gets back the links to make and to cut; it alone turns those in
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import msgspec
@@ -91,10 +91,18 @@ class TopologyPolicy(Protocol):
         """Fill free slots, reconnect parts, and whatever improvement the policy does slowly."""
         ...
 
+    def hold(self) -> None:
+        """Fill no free slot until the next sweep: a successor tracker is about to adopt links."""
+        ...
+
+    def place(self, node: NodeId, suits: Callable[[NodeId], bool]) -> LinkChanges:
+        """Find neighbours for one member, only among those that suit; perhaps none. On hold."""
+        ...
+
     def adopt(self, a: NodeId, b: NodeId) -> bool:
         """Take over a link that both ends claim, and its ends as members; False if it does not fit.
 
-        For a successor tracker, before its first run: an adopted link is no change.
+        For a successor tracker, on hold: an adopted link is no change.
         """
         ...
 

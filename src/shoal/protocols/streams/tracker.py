@@ -6,6 +6,9 @@ and to cut. Every node whose neighbours changed gets an instruction with its ful
 and the tracker's next counter. An instruction unanswered by a status of the same counter is sent
 again; a status of an older one is ignored. So lost and late messages only cost time.
 
+Members of a stream that is new here, but not to them, bring their neighbours along: their tracker
+died, or it was this one. Their links are taken over rather than made anew (`takeover.py`).
+
 A member whose tracker link closes has `gone_ns` to come back, unless a neighbour reports its
 link lost too: then it crashed, and the overlay closes over it at once. What a member accuses
 another of costs the two their link, and nobody else anything.
@@ -16,13 +19,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS, US_NS
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import CloseLink, Effect, OpenLink, Send, SetTimer
+from shoal.kernel.effects import CancelTimer, CloseLink, Effect, OpenLink, Send, SetTimer
 from shoal.kernel.inputs import (
     Input,
     LinkClosed,
@@ -32,39 +33,28 @@ from shoal.kernel.inputs import (
     TimerFired,
 )
 from shoal.kernel.records import InstructionSent, LinkChanged, MemberChanged, Rejected
-from shoal.protocols.streams.config import TrackerConfig
+from shoal.protocols.streams.config import STORAGE_NODES_MAX, TrackerConfig
+from shoal.protocols.streams.link_delay import LinkDelay
 from shoal.protocols.streams.messages import (
     TRACKER_MESSAGES,
+    FindStorage,
     Instruction,
     Join,
     Leave,
     Left,
     Report,
     Status,
+    StorageNodes,
 )
 from shoal.protocols.streams.rate_limit import RateLimit
-from shoal.protocols.streams.topology import LinkChanges, Pair, TopologyPolicy, pair_of
+from shoal.protocols.streams.takeover import Takeover
+from shoal.protocols.streams.topology import LinkChanges, TopologyPolicy, pair_of
+from shoal.protocols.streams.tracked_stream import Member, TrackedStream
 
 MEMBER = "member"  # the purpose of every link to a node
 
 MakePolicy = Callable[[StreamId], TopologyPolicy]
-
-
-class Member(msgspec.Struct):
-    """A node in one stream, as the tracker sees it."""
-
-    contact: Contact
-    version: tuple[int, int] = (0, 0)  # epoch and counter of the newest instruction sent to it
-    acknowledged: bool = True
-
-
-class TrackedStream(msgspec.Struct):
-    """One stream's topology and members."""
-
-    policy: TopologyPolicy
-    members: dict[NodeId, Member] = {}
-    unanswered: dict[NodeId, int] = {}  # member -> when its instruction was sent, oldest first
-    rtts_us: dict[Pair, int] = {}  # links that somebody measured
+StorageOf = Callable[[StreamId], tuple[Contact, ...]]
 
 
 class Tracker:
@@ -72,12 +62,18 @@ class Tracker:
 
     accepts = TRACKER_MESSAGES
 
-    def __init__(self, make_policy: MakePolicy, config: TrackerConfig | None = None) -> None:
+    def __init__(
+        self,
+        make_policy: MakePolicy,
+        config: TrackerConfig | None = None,
+        storage_of: StorageOf = lambda stream: (),
+    ) -> None:
         self.config = config or TrackerConfig()
         self.streams: dict[StreamId, TrackedStream] = {}
         self.epoch = 0
         self.counter = 0  # of all streams together: one that empties and fills again goes on
         self._make_policy = make_policy
+        self._storage_of = storage_of
         self._joined: dict[NodeId, dict[StreamId, None]] = {}  # streams of each linked node
         self._gone: dict[NodeId, None] = {}  # members whose tracker link is down
         c = self.config
@@ -86,6 +82,7 @@ class Tracker:
             c.node_changes_burst, c.node_changes_refill_ns, c.limited_max
         )
         self._failures = RateLimit(c.failures_burst, c.failures_refill_ns, c.limited_max)
+        self._questions = RateLimit(c.questions_burst, c.questions_refill_ns, c.limited_max)
         self._now_ns = 0
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
@@ -110,7 +107,7 @@ class Tracker:
             state.policy.check_invariants()
             if list(state.policy.nodes) != list(state.members):
                 raise InvariantViolated(f"{stream}: members and topology disagree")
-            for pair in state.rtts_us:
+            for pair in state.delays:
                 if pair.b not in state.policy.neighbours(pair.a):
                     raise InvariantViolated(f"{stream}: a round trip without a link")
             for node, member in state.members.items():
@@ -137,7 +134,9 @@ class Tracker:
         if join.stream not in streams and len(streams) >= self.config.streams_per_node_max:
             return [Rejected(peer, "too-many-streams")]
         if state is None:
-            state = self.streams[join.stream] = TrackedStream(self._make_policy(join.stream))
+            state = self.streams[join.stream] = TrackedStream(
+                self._make_policy(join.stream), self._now_ns
+            )
         effects: list[Effect] = []
         if peer not in self._joined or peer in self._gone:
             effects.append(OpenLink(Contact(peer), MEMBER))  # keep the link it came over
@@ -149,10 +148,17 @@ class Tracker:
         member = state.members.get(peer)
         if member is not None:
             member.contact = join.contact
+            if state.takeover is not None and not member.version[1]:
+                # Told now, it would leave its old tracker before the others have come from there.
+                return effects + self._learn(join, state, state.takeover)
             return effects + self._instruct(join.stream, state, (peer,))
         state.members[peer] = Member(join.contact)
-        changes = state.policy.join(peer)
         effects.append(MemberChanged(join.stream, peer, True, "join"))
+        if state.takeover is None and self._is_takeover(join, state):
+            state.takeover = Takeover(state.policy, self.config, self._now_ns)
+        changes = state.policy.join(peer)
+        if state.takeover is not None:
+            return effects + self._learn(join, state, state.takeover)
         return effects + self._apply(join.stream, state, changes, (peer,))
 
     def _on_leave(self, peer: NodeId, leave: Leave) -> list[Effect]:
@@ -184,9 +190,12 @@ class Tracker:
             return self._not_a_member(peer, report.stream)
         effects: list[Effect] = []
         linked = dict.fromkeys(state.policy.neighbours(peer))
+        state.members[peer].handling_us = report.handling_us
         for rtt in report.rtts:
             if rtt.peer in state.policy.neighbours(peer):
-                state.rtts_us[pair_of(peer, rtt.peer)] = rtt.rtt_us
+                pair = pair_of(peer, rtt.peer)
+                known = state.delays.get(pair) or LinkDelay()
+                state.delays[pair] = known.told(pair, peer, rtt)
                 changes = state.policy.delay_learned(peer, rtt.peer, rtt.rtt_us * US_NS)
                 effects.extend(self._apply(report.stream, state, changes))
         crashed = [n for n in report.lost if n in linked and n in self._gone]
@@ -197,6 +206,21 @@ class Tracker:
             return effects
         failed = [n for n in (*report.lost, *report.accused) if n in linked]
         return effects + self._links_failed(report.stream, state, peer, failed)
+
+    def _on_find_storage(self, peer: NodeId, find: FindStorage) -> list[Effect]:
+        if not self._questions.allow(peer, self._now_ns):
+            return [Rejected(peer, "too-many-questions")]
+        contacts = self.storage_nodes(find.stream)
+        return [Send(StorageNodes(find.stream, contacts), (peer,))]
+
+    def storage_nodes(self, stream: StreamId) -> tuple[Contact, ...]:
+        """Who keeps a stream. Where a member says that it is reached, it is: its settings may
+        name the port of yesterday."""
+        state = self.streams.get(stream)
+        members = {} if state is None else state.members
+        contacts = self._storage_of(stream)[:STORAGE_NODES_MAX]
+        joined = [members[c.node].contact if c.node in members else c for c in contacts]
+        return tuple(j if j.addresses else c for j, c in zip(joined, contacts, strict=True))
 
     def _may_change(self, peer: NodeId, stream: StreamId) -> bool:
         in_stream = self._changes.allow((peer, stream), self._now_ns)
@@ -218,12 +242,15 @@ class Tracker:
             return [*self._sweep(), SetTimer("sweep", self.config.sweep_ns)]
         if key[0] == "gone":
             return self._forget(key[1], "gone") if key[1] in self._gone else []
+        if key[0] == "settle":
+            return self._settle(key[1])
         return self._resend(key[1])
 
     def _sweep(self) -> list[Effect]:
         effects: list[Effect] = []
         for stream, state in self.streams.items():
-            effects.extend(self._apply(stream, state, state.policy.sweep()))
+            if state.takeover is None:
+                effects.extend(self._apply(stream, state, state.policy.sweep()))
         return effects
 
     def _resend(self, stream: StreamId) -> list[Effect]:
@@ -236,6 +263,30 @@ class Tracker:
         for node in due:
             effects.extend(self._say(stream, state, node))
         return effects + self._resend_timer(stream, state)
+
+    # Taking over
+
+    def _is_takeover(self, join: Join, state: TrackedStream) -> bool:
+        """Whether a newcomer brings news of a topology, and we have none that is worth more."""
+        small = len(state.members) <= state.policy.degree + 1
+        young = self._now_ns - state.since_ns < self.config.settle_max_ns
+        return (small or young) and any(n not in state.members for n in join.neighbours)
+
+    def _learn(self, join: Join, state: TrackedStream, takeover: Takeover) -> list[Effect]:
+        takeover.came(join.contact.node, join.neighbours, self._now_ns)
+        if takeover.is_over:
+            return self._settle(join.stream)
+        placed = self._apply(join.stream, state, takeover.place())
+        return [*placed, SetTimer(("settle", join.stream), takeover.wait_ns(self._now_ns))]
+
+    def _settle(self, stream: StreamId) -> list[Effect]:
+        """The links are learned: fill what is free, and answer everybody."""
+        state = self.streams.get(stream)
+        if state is None or state.takeover is None:
+            return []
+        members, state.takeover = state.takeover.members(), None
+        timer = CancelTimer(("settle", stream))
+        return [timer, *self._apply(stream, state, state.policy.sweep(), members)]
 
     # Steps
 
@@ -261,6 +312,8 @@ class Tracker:
         state = self.streams[stream]
         del state.members[node]
         state.unanswered.pop(node, None)
+        if state.takeover is not None:
+            state.takeover.gone(node)
         effects: list[Effect] = [MemberChanged(stream, node, False, reason)]
         del self._joined[node][stream]
         if not self._joined[node]:
@@ -282,7 +335,7 @@ class Tracker:
     ) -> list[Effect]:
         """Turn link changes into records and instructions."""
         for pair in changes.removed:
-            state.rtts_us.pop(pair, None)
+            state.delays.pop(pair, None)
         effects: list[Effect] = [
             *(LinkChanged(stream, pair.a, pair.b, False) for pair in changes.removed),
             *(LinkChanged(stream, pair.a, pair.b, True) for pair in changes.added),
@@ -298,6 +351,8 @@ class Tracker:
             member = state.members.get(node)
             if member is None:
                 continue  # it has just left
+            if state.takeover is not None and state.takeover.held_back(node):
+                continue  # it is told when the takeover ends
             self.counter += 1
             member.version = (self.epoch, self.counter)
             member.acknowledged = False
@@ -326,4 +381,5 @@ _MESSAGES: dict[type, Callable[[Tracker, NodeId, Any], list[Effect]]] = {
     Leave: Tracker._on_leave,
     Status: Tracker._on_status,
     Report: Tracker._on_report,
+    FindStorage: Tracker._on_find_storage,
 }

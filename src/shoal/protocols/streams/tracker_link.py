@@ -1,7 +1,8 @@
-"""A node's link to its tracker: kept as long as there is something to say.
+"""A node's link to one tracker: kept as long as there is something to say.
 
-Joins are said again until an instruction comes, leaves until a Left comes. When the link breaks,
-the overlay stays as it is; the node comes back with a backoff and says everything anew.
+A link that breaks is dialled again once, soon: a restart, or a broken connection, is no death. If
+that fails, `Trackers` decides what becomes of the streams. Leaves are said until a Left comes, but
+nobody is dialled for them again: a tracker that lost us counts us out by itself.
 """
 
 from __future__ import annotations
@@ -11,95 +12,109 @@ from random import Random
 from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, OpenLink, Send, SetTimer
-from shoal.protocols.streams.config import DEGREE_MAX, NodeConfig
-from shoal.protocols.streams.messages import Join, Leave
-from shoal.protocols.streams.overlay import Overlay
+from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.messages import Leave
 
 TRACKER = ""  # the purpose of the tracker link; streams claim links under their id, never empty
 
 
 class TrackerLink:
-    """Says Join and Leave, and sees to it that they are heard."""
+    """Whether a tracker is there, which streams are with it, and which it must hear are not."""
 
     def __init__(self, tracker: Contact, rng: Random, config: NodeConfig) -> None:
         self.contact = tracker
-        self.own = Contact(tracker.node)
-        """How this node is reached; set when it starts."""
+        self.up = False
+        self.claimed = False
+        self.pausing = False
+        """It was there a moment ago, and is dialled again when the dial timer fires."""
+        self.streams: dict[StreamId, bool] = {}
+        """Streams that are with it or moving to it; True once a Join was said."""
+        self.leaving: dict[StreamId, None] = {}
+        """Left, but the tracker has not said so."""
         self._rng = rng
         self._config = config
-        self._claimed = False
-        self._up = False
-        self._pausing = False  # until the dial timer fires
-        self._backoff_ns = config.tracker_backoff_min_ns
-        self._leaving: dict[StreamId, None] = {}  # left, but the tracker has not said so
+        self._failed_ns: int | None = None
 
     @property
     def node(self) -> NodeId:
         return self.contact.node
 
-    # What is to be said
+    def failed(self, now_ns: int) -> bool:
+        """It could not be reached lately; older news are no news."""
+        since_ns = self._failed_ns
+        return since_ns is not None and now_ns - since_ns < 2 * self._config.seek_ns
 
-    def join(self, overlay: Overlay) -> list[Effect]:
-        """Take part in a stream: say so now, or when the link is up."""
-        self._leaving.pop(overlay.stream, None)
-        if not self._up:
-            return [] if self._pausing else self._claim()
-        neighbours = tuple(overlay.active())[:DEGREE_MAX]
-        join = Join(overlay.stream, self.own, overlay.epoch, overlay.counter, neighbours)
-        timer = SetTimer(("join", overlay.stream), self._config.join_retry_ns)
-        return [Send(join, (self.node,)), timer]
+    def claim(self) -> list[Effect]:
+        """Have the link, or wait for it."""
+        if self.claimed or self.pausing:
+            return []
+        self.claimed = True
+        patience = SetTimer(("patience", self.node), self._config.tracker_patience_ns)
+        return [OpenLink(self.contact, TRACKER), patience]
 
-    def leave(self, stream: StreamId) -> list[Effect]:
+    def opened(self) -> list[Effect]:
+        """The link is up."""
+        self.up = True
+        self._failed_ns = None
+        return [CancelTimer(("patience", self.node))]
+
+    def lost(self, now_ns: int) -> list[Effect]:
+        """The link broke, or could not be made."""
+        was_up = self.up
+        self.claimed = self.up = False
+        effects: list[Effect] = [CancelTimer(("patience", self.node))]
+        if was_up and (self.streams or self.leaving):
+            self.pausing = True
+            least_ns = self._config.redial_ns
+            wait_ns = least_ns + self._rng.randrange(least_ns)  # a thousand others come back too
+            return [*effects, SetTimer(("dial", self.node), wait_ns)]
+        if not was_up:
+            self._failed_ns = now_ns
+        return effects
+
+    def redial(self) -> list[Effect]:
+        """The pause is over."""
+        self.pausing = False
+        return self.claim() if self.streams or self.leaving else []
+
+    def give_up(self, now_ns: int) -> bool:
+        """Whether the dial under way takes too long to be waited for; it goes on."""
+        if self.up or not self.claimed:
+            return False
+        self._failed_ns = now_ns
+        return True
+
+    def part(self, stream: StreamId) -> None:
+        """A stream is not here any more; said when the link is up, if there was ever a Join."""
+        if self.streams.pop(stream, False):
+            self.leaving[stream] = None
+        if len(self.leaving) > self._config.leaving_max:
+            del self.leaving[next(iter(self.leaving))]  # the tracker will miss us, and notice
+
+    def leave(self, stream: StreamId, after_ns: int = 0) -> list[Effect]:
         """Be out of a stream: say so until it is heard."""
-        self._leaving[stream] = None
-        if len(self._leaving) > self._config.leaving_max:
-            del self._leaving[next(iter(self._leaving))]  # the tracker will miss us, and notice
-        return [CancelTimer(("join", stream)), *self.say_leave(stream)]
+        self.part(stream)
+        if stream not in self.leaving:
+            return self.let_go()
+        if after_ns:
+            return [SetTimer(("leave", stream, self.node), after_ns)]
+        return self.say_leave(stream)
 
     def say_leave(self, stream: StreamId) -> list[Effect]:
         """Say once more that we are out of a stream, if that has not been heard."""
-        if stream not in self._leaving or not self._up:
+        if stream not in self.leaving or not self.up:
             return []
-        timer = SetTimer(("leave", stream), self._config.join_retry_ns)
+        timer = SetTimer(("leave", stream, self.node), self._config.join_retry_ns)
         return [Send(Leave(stream), (self.node,)), timer]
 
-    def left(self, stream: StreamId, *, idle: bool) -> list[Effect]:
-        """The tracker knows that we are out of a stream; with nothing left to say, hang up."""
-        self._leaving.pop(stream, None)
-        effects: list[Effect] = [CancelTimer(("leave", stream))]
-        if idle and not self._leaving and self._claimed:
-            self._claimed = self._up = False
-            effects.append(CloseLink(self.node, TRACKER))
-        return effects
+    def left(self, stream: StreamId) -> list[Effect]:
+        """The tracker knows that we are out of a stream."""
+        self.leaving.pop(stream, None)
+        return [CancelTimer(("leave", stream, self.node)), *self.let_go()]
 
-    # The link
-
-    def opened(self) -> list[Effect]:
-        """The link is up: say what waited. Joins are the caller's to say."""
-        self._up = True
-        self._backoff_ns = self._config.tracker_backoff_min_ns
-        effects: list[Effect] = []
-        for stream in self._leaving:
-            effects.extend(self.say_leave(stream))
-        return effects
-
-    def lost(self, *, idle: bool) -> list[Effect]:
-        """The link broke, or could not be made: try again, later each time."""
-        self._claimed = self._up = False
-        if idle and not self._leaving:
+    def let_go(self) -> list[Effect]:
+        """With nothing left to say, hang up."""
+        if self.streams or self.leaving or not self.claimed:
             return []
-        self._pausing = True
-        wait_ns = self._backoff_ns + self._rng.randrange(self._backoff_ns)
-        self._backoff_ns = min(2 * self._backoff_ns, self._config.tracker_backoff_max_ns)
-        return [SetTimer("dial", wait_ns)]
-
-    def dial(self, *, idle: bool) -> list[Effect]:
-        """The pause is over."""
-        self._pausing = False
-        return [] if idle and not self._leaving else self._claim()
-
-    def _claim(self) -> list[Effect]:
-        if self._claimed:
-            return []
-        self._claimed = True
-        return [OpenLink(self.contact, TRACKER)]
+        self.claimed = self.up = False
+        return [CancelTimer(("patience", self.node)), CloseLink(self.node, TRACKER)]

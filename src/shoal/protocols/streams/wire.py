@@ -11,11 +11,13 @@ from shoal.kernel.codec import STREAMS
 from shoal.protocols.streams.config import FRAME_BYTES_MAX, SIGNATURE_BYTES
 from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
+    READER_MESSAGES,
     TRACKER_MESSAGES,
     Body,
     Close,
     Fill,
     FillDone,
+    FindStorage,
     Flood,
     Heads,
     Instruction,
@@ -27,6 +29,7 @@ from shoal.protocols.streams.messages import (
     Pong,
     Report,
     Status,
+    StorageNodes,
 )
 
 AnyMessage = (
@@ -44,6 +47,8 @@ AnyMessage = (
     | Report
     | Instruction
     | Left
+    | FindStorage
+    | StorageNodes
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -55,7 +60,7 @@ class StreamsCodec:
     """The codec port of the streams protocol."""
 
     number = STREAMS
-    messages: tuple[type, ...] = NODE_MESSAGES + TRACKER_MESSAGES
+    messages: tuple[type, ...] = NODE_MESSAGES + TRACKER_MESSAGES + READER_MESSAGES
 
     def encode(self, message: Any) -> bytes:
         """The bytes of one message."""

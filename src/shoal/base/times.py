@@ -1,0 +1,21 @@
+"""Moments as people write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from shoal.base.errors import UsageError
+
+
+def parse_time(name: str, text: str) -> datetime:
+    """Milliseconds since 1970, or a date and time with its zone."""
+    remedy = f"{name} {text!r}: write milliseconds since 1970, or 2026-01-31T12:00:00Z"
+    try:
+        if text.isascii() and text.isdecimal():
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        when = datetime.fromisoformat(text)
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(remedy) from None
+    if when.tzinfo is None:
+        raise UsageError(remedy)
+    return when

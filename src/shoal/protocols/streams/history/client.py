@@ -1,0 +1,272 @@
+"""The history machine of a node: reads what storage nodes keep, and has messages kept.
+
+Theory of operation. A read (`reading.py`), a message to be kept (`keeping.py`) and a gap to be
+filled (`fill.py`, which is a read too) are jobs. A job first needs the storage nodes of its stream,
+which a tracker names (`finder.py`). Then it asks them, through the desk (`desk.py`), which sees to
+links, order and time-outs. A job survives every storage node but the last: whatever one of them
+does, the next one is asked for what is still missing. Nothing here grows with how long a history
+is: of each read at most one page is told and one is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from shoal.base.errors import InvariantViolated, UsageError
+from shoal.base.ids import PARTITIONS_MAX, NodeId, StreamId
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import CancelTimer, Effect, Notify
+from shoal.kernel.inputs import (
+    CommandIssued,
+    Input,
+    LinkClosed,
+    LinkFailed,
+    LinkOpened,
+    MessageReceived,
+    TimerFired,
+    Verified,
+)
+from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.commands import (
+    NO_STORAGE,
+    NO_TRACKER,
+    HistoryEnded,
+    HistoryPage,
+    HistoryRow,
+    KeepDurably,
+    LastMessages,
+    ReadHistory,
+    ReadMore,
+    StopReading,
+)
+from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.history.desk import Desk, Question
+from shoal.protocols.streams.history.fill import Fills
+from shoal.protocols.streams.history.finder import Finder, TrackersOf, find_key
+from shoal.protocols.streams.history.keeping import Keeping
+from shoal.protocols.streams.history.messages import ANSWERS, FillFromStorage
+from shoal.protocols.streams.history.reader import Reader
+from shoal.protocols.streams.history.reading import Reading, Sink
+from shoal.protocols.streams.messages import StorageNodes
+
+LAST_MAX = 100_000  # as in messages.py: more than this is a range
+
+Job = Reading | Keeping
+
+
+class HistoryClient:
+    """One node's reader of history."""
+
+    accepts = (*ANSWERS, StorageNodes, FillFromStorage)
+
+    def __init__(
+        self, node: NodeId, trackers_of: TrackersOf, config: ClientConfig | None = None
+    ) -> None:
+        """Trackers_of names the trackers of a stream, in the order in which to ask them."""
+        self.node = node
+        self.config = config or ClientConfig()
+        self._desk = Desk(self.config)
+        self._finder = Finder(node, trackers_of, self._desk, self.config)
+        self._fills = Fills(node, self.config, self._begin_fill, self._stop_fill)
+        self._jobs: dict[int, Job] = {}
+        self._finding: dict[StreamId, list[int]] = {}  # jobs that wait to be told who keeps it
+        self._reads: dict[Hashable, int] = {}
+        self._fill_reads: dict[FillFromStorage, int] = {}
+        self._keeps = 0
+        self._next_id = 0
+        self._now_ns = 0
+
+    def handle(self, event: Input, now_ns: int) -> list[Effect]:
+        """The one entry point."""
+        self._now_ns = now_ns
+        match event:
+            case MessageReceived(peer, message):
+                return self._received(peer, message)
+            case Verified(token, valid):
+                return self._verified(token, valid)
+            case CommandIssued(command, token):
+                return self._command(command, token)
+            case LinkOpened(peer):
+                return self._desk.opened(peer)
+            case LinkClosed(peer) | LinkFailed(peer):
+                questions, effects = self._desk.lost(peer)
+                return effects + self._unanswered(questions, event.reason)
+            case TimerFired(key):
+                return self._timer(key)
+        return []
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated on impossible state."""
+        reads = {*self._reads.values(), *self._fill_reads.values()}
+        if len(self._jobs) != len(reads) + self._keeps:
+            raise InvariantViolated(f"{len(self._jobs)} jobs: {len(reads)} reads, {self._keeps}")
+        if any(job.over for job in self._jobs.values()):
+            raise InvariantViolated("a job that is over is still there")
+
+    # Inputs
+
+    def _received(self, peer: NodeId, message: Any) -> list[Effect]:
+        if isinstance(message, FillFromStorage):
+            # Of this node's stream machine, and of nobody else's.
+            return self._fills.ask(message) if peer == self.node else [Rejected(peer, "not-mine")]
+        found = isinstance(message, StorageNodes)
+        key = find_key(message.stream) if found else message.request
+        question, effects = self._desk.settle(peer, key)
+        if question is None:
+            return [Rejected(peer, "unasked-history")]  # late, or from somebody else
+        if found:
+            contacts = self._finder.answered(message, self._now_ns)
+            return effects + self._found(message.stream, contacts)
+        job = self._jobs.get(question.owner)
+        if job is None:
+            return effects  # stopped meanwhile
+        return effects + self._done(job, job.answered(peer, message))
+
+    def _verified(self, token: Any, valid: bool) -> list[Effect]:
+        job = self._jobs.get(token[0])
+        return self._done(job, job.verified(token, valid)) if isinstance(job, Reading) else []
+
+    def _timer(self, key: Any) -> list[Effect]:
+        name, what = key
+        match name:
+            case "ask":
+                question, effects = self._desk.timed_out(what)
+                return effects + self._unanswered([question], "no-answer")
+            case "dial":
+                questions, effects = self._desk.give_up_dialling(what)
+                return effects + self._unanswered(questions, "no-link")
+            case "idle":
+                return self._desk.give_back(what)
+        job = self._jobs.get(what)  # "retry"
+        return [] if job is None else self._done(job, job.retry())
+
+    def _command(self, command: Any, token: Hashable) -> list[Effect]:
+        match command:
+            case ReadHistory():
+                return self._read(command, token)
+            case ReadMore():
+                job = self._jobs.get(self._reads.get(token, 0))
+                return self._done(job, job.more()) if isinstance(job, Reading) else []
+            case StopReading():
+                return self._stop(self._reads.pop(token, None))
+            case KeepDurably():
+                return self._keep(command, token)
+        raise UsageError(f"{command!r} is no command of a history machine")
+
+    # Jobs
+
+    def _read(self, command: ReadHistory, token: Hashable) -> list[Effect]:
+        if token in self._reads:
+            raise UsageError(f"a read with token {token!r} is under way: stop it first")
+        if len(self._reads) >= self.config.reads_max:
+            raise UsageError(f"{len(self._reads)} reads at once: end one before the next")
+        if not 0 <= command.partition < PARTITIONS_MAX:
+            raise UsageError(
+                f"partition {command.partition}: choose one of 0..{PARTITIONS_MAX - 1}"
+            )
+        what = command.what
+        if isinstance(what, LastMessages) and not 1 <= what.count <= LAST_MAX:
+            raise UsageError(
+                f"the last {what.count} messages: give 1 to {LAST_MAX}, or a time to begin at"
+            )
+
+        def page(rows: tuple[HistoryRow, ...]) -> list[Effect]:
+            return [Notify(HistoryPage(token, rows))]
+
+        def ended(reason: str, problem: str) -> list[Effect]:
+            del self._reads[token]
+            return [Notify(HistoryEnded(token, reason, problem))]
+
+        id = self._reads[token] = self._new_id()
+        reader = Reader(command, self.config, self.config.page_rows)
+        return self._begin(Reading(id, reader, self._desk, self.config, Sink(page, ended)))
+
+    def _begin_fill(self, gap: FillFromStorage, command: ReadHistory, sink: Sink) -> list[Effect]:
+        def ended(reason: str, problem: str) -> list[Effect]:
+            del self._fill_reads[gap]
+            return sink.ended(reason, problem)
+
+        id = self._fill_reads[gap] = self._new_id()
+        reader, ends = Reader(command, self.config, self.config.fill_rows), Sink(sink.page, ended)
+        return self._begin(Reading(id, reader, self._desk, self.config, ends, insist=True))
+
+    def _stop_fill(self, gap: FillFromStorage) -> list[Effect]:
+        return self._stop(self._fill_reads.pop(gap))
+
+    def _stop(self, id: int | None) -> list[Effect]:
+        job = self._jobs.pop(id, None) if id is not None else None
+        if not isinstance(job, Reading):
+            return []
+        job.over = True
+        if job.asked is not None:
+            self._desk.drop(job.asked)
+        return [CancelTimer(("retry", job.id))]
+
+    def _keep(self, command: KeepDurably, token: Hashable) -> list[Effect]:
+        if self._keeps >= self.config.keeps_max:
+            raise UsageError(f"{self._keeps} messages wait to be kept: wait for some of them")
+        if command.copies < 1:
+            raise UsageError(f"{command.copies} copies: give 1 or more")
+        self._keeps += 1
+        return self._begin(Keeping(self._new_id(), command, token, self._desk, self.config))
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id
+
+    def _begin(self, job: Job) -> list[Effect]:
+        self._jobs[job.id] = job
+        contacts = self._finder.known(job.stream, self._now_ns)
+        if contacts is not None:
+            return self._tell(job, contacts)
+        self._finding.setdefault(job.stream, []).append(job.id)
+        effects = self._finder.find(job.stream)
+        return self._not_found(job.stream) if effects is None else effects
+
+    def _found(self, stream: StreamId, contacts: tuple[Contact, ...]) -> list[Effect]:
+        effects: list[Effect] = []
+        for id in self._finding.pop(stream, ()):
+            job = self._jobs.get(id)
+            if job is not None:
+                effects.extend(self._tell(job, contacts))
+        return effects
+
+    def _not_found(self, stream: StreamId) -> list[Effect]:
+        effects: list[Effect] = []
+        for id in self._finding.pop(stream, ()):
+            job = self._jobs.get(id)
+            if job is not None:
+                problem = "no tracker says who keeps it"
+                effects.extend(self._done(job, job.not_found(NO_TRACKER, problem)))
+        return effects
+
+    def _tell(self, job: Job, contacts: tuple[Contact, ...]) -> list[Effect]:
+        if contacts:
+            return self._done(job, job.found(contacts))
+        return self._done(job, job.not_found(NO_STORAGE, "no storage node is named for it"))
+
+    def _unanswered(self, questions: list[Question], reason: str) -> list[Effect]:
+        effects: list[Effect] = []
+        for question in questions:
+            if isinstance(question.owner, tuple):
+                stream = question.owner[1]
+                asked = self._finder.failed(stream)
+                effects.extend(self._not_found(stream) if asked is None else asked)
+                continue
+            job = self._jobs.get(question.owner)
+            if isinstance(job, Reading):
+                effects.extend(self._done(job, job.failed(reason)))
+            elif job is not None:
+                effects.extend(self._done(job, job.failed(question.peer, reason)))
+        return effects
+
+    def _done(self, job: Job, effects: list[Effect]) -> list[Effect]:
+        """After any step of a job: is it over?"""
+        if job.over and self._jobs.pop(job.id, None) is not None:
+            if isinstance(job, Keeping):
+                self._keeps -= 1
+            elif job.useless:
+                self._finder.forget(job.stream)  # they may have moved
+            return [*effects, CancelTimer(("retry", job.id))]
+        return effects

@@ -1,0 +1,118 @@
+"""What an application asks of a node's history machine, and what it is told.
+
+The token of a ReadHistory names the read: ReadMore and StopReading come with the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from shoal.base.ids import NodeId, StreamId
+from shoal.protocols.streams.messages import Position, VerifiedMessage
+
+
+class LastMessages(msgspec.Struct, frozen=True, gc=False):
+    """The newest so many by position, oldest first."""
+
+    count: int
+
+
+class MessageRange(msgspec.Struct, frozen=True, gc=False):
+    """Messages by position, both ends included."""
+
+    begin: Position | None = None
+    end: Position | None = None
+
+
+class LogRange(msgspec.Struct, frozen=True, gc=False):
+    """Rows of an ingest log after a seq, up to the last one there is when the read begins."""
+
+    log: bytes
+    after_seq: int
+
+
+What = LastMessages | MessageRange | LogRange
+
+
+class ReadHistory(msgspec.Struct, frozen=True, gc=False):
+    """Read messages of a partition from storage: answered by HistoryPages, then HistoryEnded.
+
+    The first page comes by itself, each further one after a ReadMore.
+    """
+
+    stream: StreamId
+    partition: int
+    what: What
+    publisher: NodeId | None = None
+    chain: str | None = None
+    """Of a publisher's, for a MessageRange."""
+
+
+class ReadMore(msgspec.Struct, frozen=True, gc=False):
+    """There is room for the next page."""
+
+
+class StopReading(msgspec.Struct, frozen=True, gc=False):
+    """Nobody wants the rest; nothing more is told of this read."""
+
+
+class KeepDurably(msgspec.Struct, frozen=True, gc=False):
+    """Have a message kept by so many storage nodes: answered by KeptDurably or KeepFailed."""
+
+    stream: StreamId
+    signed: bytes
+    copies: int = 1
+
+
+class HistoryRow(msgspec.Struct, frozen=True, gc=False):
+    """A message out of storage, its signature checked."""
+
+    message: VerifiedMessage
+    seq: int | None = None
+    """Its place in the log, if a log was read."""
+
+
+class HistoryPage(msgspec.Struct, frozen=True, gc=False):
+    """Told: the next rows of a read, never none."""
+
+    token: Hashable
+    rows: tuple[HistoryRow, ...]
+
+
+# Why a read ended, or a message was not kept.
+COMPLETE = "complete"
+NO_STORAGE = "no-storage"  # no storage node is named for the stream
+NO_TRACKER = "no-tracker"  # nobody could say which ones are
+NO_SUCH_LOG = "no-such-log"
+EXPIRED = "expired"  # the log begins later by now
+FAILED = "failed"  # storage nodes are named, but could not, or did not, give what was asked for
+
+
+class HistoryEnded(msgspec.Struct, frozen=True, gc=False):
+    """Told: nothing more comes of a read. It is complete, or there is a problem."""
+
+    token: Hashable
+    reason: str = COMPLETE
+    problem: str = ""
+    """For people: who was asked, and what each said."""
+
+    @property
+    def complete(self) -> bool:
+        return self.reason == COMPLETE
+
+
+class KeptDurably(msgspec.Struct, frozen=True, gc=False):
+    """Told: so many storage nodes have the message on disk."""
+
+    token: Hashable
+    copies: int
+
+
+class KeepFailed(msgspec.Struct, frozen=True, gc=False):
+    """Told: not as many as wanted; it may be kept all the same."""
+
+    token: Hashable
+    reason: str
+    problem: str

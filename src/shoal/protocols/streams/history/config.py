@@ -1,0 +1,134 @@
+"""Every bound and interval of the history protocol, with its reason."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.units import KIB, MIB, MS_NS, S_NS
+from shoal.protocols.streams.config import FRAME_BYTES_MAX as MESSAGE_BYTES_MAX
+
+PAGE_BYTES_MAX = 256 * KIB
+"""Signed bytes of one page, unless its first message is larger: a few milliseconds of a link."""
+
+HISTORY_FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + 64 * KIB
+"""The largest message, or a full page with what is said about each of its 1,000 rows; well below
+what a link carries in one frame."""
+
+
+class StorageConfig(msgspec.Struct, frozen=True):
+    """Settings of a storage node's machine."""
+
+    questions_in_flight_max: int = 32
+    """Questions of one peer that wait for the disk: more than a reader with a full window of pages
+    needs, and 8 MiB of answers at most."""
+
+    questions_burst: int = 1_000
+    questions_refill_ns: int = 1 * MS_NS
+    """Questions of one peer at once, and then per second: a publisher that has each of its
+    messages kept is not held up before a disk would be."""
+
+    peers_max: int = 1_000
+    """Peers with questions in flight or whose rate is remembered; more are told "busy"."""
+
+    idle_ns: int = 60 * S_NS
+    """A peer that has asked nothing for this long gets its link back: others may need it."""
+
+    waiting_messages_max: int = 16_384
+    waiting_bytes_max: int = 32 * MIB
+    """What waits for its signature or for the disk, of all streams: two batches of a store, or 25
+    seconds of the busiest stream known. What does not fit comes back by anti-entropy."""
+
+    retain_ns: int = 10 * S_NS
+    """Between passes of retention: what is too old may stay this much longer."""
+
+    retain_step_ns: int = 20 * MS_NS
+    """Between the steps of a pass: what is to be stored comes first."""
+
+    wanted_streams_max: int = 10_000
+    """Streams that publishers may have us join, where the settings name none: some say "*"."""
+
+    future_ns: int = 60 * S_NS
+    """A publisher's clock may be this far ahead, as for live messages."""
+
+
+class SyncConfig(msgspec.Struct, frozen=True):
+    """Settings of anti-entropy between the storage nodes of a stream."""
+
+    poll_ns: int = 2 * S_NS
+    """Each peer is asked for its heads this often: how far a replica is behind in quiet times, for
+    a hundred bytes a log."""
+
+    polled_streams_max: int = 256
+    """Streams in one question for heads; the next question goes on with the next ones."""
+
+    rows_max: int = 500
+    """Rows of a log in one page, without messages: 50 KB."""
+
+    answer_timeout_ns: int = 10 * S_NS
+    """A peer that has not answered by then has lost the question."""
+
+    retry_ns: int = 5 * S_NS
+    """A peer that could not be reached is tried again after this, with as much jitter."""
+
+    penalty_ns: int = 600 * S_NS
+    """A log that a peer tells lies about is not asked of it again for this long."""
+
+    owner_patience_ns: int = 60 * S_NS
+    """A log is taken from its owner. If that is away for this long, from whoever else has it."""
+
+    answers_in_flight_max: int = 16
+    """Questions of one peer that wait for our disk: as many as an honest one has at once, and some
+    more."""
+
+    penalties_max: int = 1_000
+    """Logs that are not asked of some peer for a while."""
+
+
+class ClientConfig(msgspec.Struct, frozen=True):
+    """Settings of whoever reads history, or has messages kept."""
+
+    page_rows: int = 256
+    """Rows of one question: their signatures take ten milliseconds of one core."""
+
+    checks_at_once: int = 64
+    """Signatures of a page under way at once: live messages wait behind no more than these."""
+
+    answer_ns: int = 3 * S_NS
+    """A storage node that has not answered by then is taken for gone, and the next one asked; so
+    is one that could not be dialled, and a tracker."""
+
+    retry_ns: int = 1 * S_NS
+    rounds: int = 3
+    """All storage nodes of a stream are tried so often, with a pause between, before a read ends
+    with a problem."""
+
+    empty_pages_max: int = 10_000
+    """Pages without a row, one after the other: a filter may pass over millions of messages, but
+    whoever sends more of them than this keeps us busy for nothing."""
+
+    questions_per_peer_max: int = 16
+    """Questions on their way to one peer; more wait here. Half of what a storage node takes."""
+
+    idle_ns: int = 5 * S_NS
+    """A link that nothing was asked over for this long is given back."""
+
+    found_ns: int = 60 * S_NS
+    """How long the answer of a tracker, who keeps a stream, is good."""
+
+    not_kept_ns: int = 5 * S_NS
+    """The same, if it was: nobody. An owner who has just named one should not wait."""
+
+    streams_max: int = 10_000
+    """Streams whose storage nodes are remembered."""
+
+    reads_max: int = 1_024
+    """Reads at once: a subscriber has one for each partition. Two pages each are held at most."""
+
+    keeps_max: int = 10_000
+    """Messages that wait to be kept, of half a megabyte at most, mostly of half a kilobyte."""
+
+    fill_rounds: int = 2
+    fills_max: int = 100
+    fill_rows: int = 100
+    """Gaps that storage is asked for at once, and rows of one of them; the rest is asked for when
+    these have come. Live messages wait behind a gap: it is tried less often than a read."""

@@ -1,0 +1,141 @@
+"""Questions to peers, over links of our own: each is answered, or has failed, within its time.
+
+A link is claimed when there is something to ask and given back when there has been nothing for a
+while. Few questions are on their way to one peer at once; the others wait here, in order, so that
+a reader of a hundred partitions is not taken for an attack.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Any
+
+import msgspec
+
+from shoal.base.ids import NodeId
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import CancelTimer, CloseLink, Effect, OpenLink, Send, SetTimer
+from shoal.protocols.streams.history.config import ClientConfig
+
+PURPOSE = "history"  # of the claims on links, beside those of other machines
+
+
+class Question(msgspec.Struct, frozen=True):
+    """Something that a peer was, or will be, asked."""
+
+    peer: NodeId
+    owner: Any
+    message: Any
+
+
+class _Peer(msgspec.Struct):
+    up: bool = False
+    flying: dict[Hashable, None] = {}
+    waiting: deque[Hashable] = msgspec.field(default_factory=deque)
+
+
+class Desk:
+    """Who was asked what, on whose behalf."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._questions: dict[Hashable, Question] = {}
+        self._peers: dict[NodeId, _Peer] = {}
+        self._requests = 0
+
+    def next_request(self) -> int:
+        """An id for the next question: no two of ours share one."""
+        self._requests += 1
+        return self._requests
+
+    def ask(self, key: Hashable, owner: Any, contact: Contact, message: Any) -> list[Effect]:
+        """Ask a peer something; the key is what its answer will be known by."""
+        effects: list[Effect] = []
+        peer = self._peers.get(contact.node)
+        if peer is None:
+            peer = self._peers[contact.node] = _Peer()
+            effects.append(OpenLink(contact, PURPOSE))
+            effects.append(SetTimer(("dial", contact.node), self._config.answer_ns))
+        self._questions[key] = Question(contact.node, owner, message)
+        peer.waiting.append(key)
+        return effects + self._send(contact.node, peer)
+
+    def settle(self, peer: NodeId, key: Hashable) -> tuple[Question | None, list[Effect]]:
+        """An answer came: the question, if this peer was asked it and is in time."""
+        question = self._questions.get(key)
+        if question is None or question.peer != peer or key not in self._peers[peer].flying:
+            return None, []
+        return question, self._close(key, question)
+
+    def timed_out(self, key: Hashable) -> tuple[Question, list[Effect]]:
+        """No answer came in time."""
+        question = self._questions[key]
+        return question, self._close(key, question)
+
+    def drop(self, key: Hashable) -> None:
+        """Nobody waits for an answer any more: a question that was not sent is not asked. One that
+        was may still be answered, which is no fault of the peer's."""
+        question = self._questions.get(key)
+        if question is not None and key not in self._peers[question.peer].flying:
+            self._peers[question.peer].waiting.remove(key)
+            del self._questions[key]
+
+    # Links
+
+    def opened(self, node: NodeId) -> list[Effect]:
+        """The link is up: ask what waited for it."""
+        peer = self._peers.get(node)
+        if peer is None:
+            return [CloseLink(node, PURPOSE)]
+        peer.up = True
+        effects = [CancelTimer(("dial", node)), *self._send(node, peer)]
+        if not peer.flying:  # who asked has lost interest
+            effects.append(SetTimer(("idle", node), self._config.idle_ns))
+        return effects
+
+    def lost(self, node: NodeId) -> tuple[list[Question], list[Effect]]:
+        """The link broke, or could not be made: the questions that have no answer."""
+        peer = self._peers.pop(node, None)
+        if peer is None:
+            return [], []
+        effects: list[Effect] = [CancelTimer(("dial", node)), CancelTimer(("idle", node))]
+        effects.extend(CancelTimer(("ask", key)) for key in peer.flying)
+        keys = [*peer.flying, *peer.waiting]
+        return [self._questions.pop(key) for key in keys], effects
+
+    def give_up_dialling(self, node: NodeId) -> tuple[list[Question], list[Effect]]:
+        """The link took too long to make."""
+        questions, effects = self.lost(node)
+        return questions, [CloseLink(node, PURPOSE), *effects]
+
+    def give_back(self, node: NodeId) -> list[Effect]:
+        """Nothing was asked for a while."""
+        peer = self._peers.get(node)
+        if peer is None or peer.flying or peer.waiting:
+            return []
+        del self._peers[node]
+        return [CloseLink(node, PURPOSE)]
+
+    def question_count(self) -> int:
+        """Questions that have no answer yet."""
+        return len(self._questions)
+
+    def _send(self, node: NodeId, peer: _Peer) -> list[Effect]:
+        effects: list[Effect] = []
+        while peer.up and peer.waiting and len(peer.flying) < self._config.questions_per_peer_max:
+            key = peer.waiting.popleft()
+            peer.flying[key] = None
+            effects.append(Send(self._questions[key].message, (node,)))
+            effects.append(SetTimer(("ask", key), self._config.answer_ns))
+        if effects:
+            effects.append(CancelTimer(("idle", node)))
+        return effects
+
+    def _close(self, key: Hashable, question: Question) -> list[Effect]:
+        node, peer = question.peer, self._peers[question.peer]
+        del self._questions[key], peer.flying[key]
+        effects = [CancelTimer(("ask", key)), *self._send(node, peer)]
+        if not peer.flying:
+            effects.append(SetTimer(("idle", node), self._config.idle_ns))
+        return effects

@@ -1,0 +1,136 @@
+"""What the machines of a storage node ask of their disk, as the bytes of Store and Load.
+
+A Load's key is a question, encoded as on a wire; its value is the encoded answer. So the disk
+answers what peers ask, and machines only pass it on. A Store's key names a message or a replica of
+a log; its value is the message, or what is to be appended to the replica.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from shoal.base.ids import ChainName, Count, MessageId, Partition, WireNodeId, WireStreamId
+from shoal.protocols.streams.history.messages import (
+    Heads,
+    LogId,
+    LogRows,
+    ReadHeads,
+    ReadLast,
+    ReadLog,
+    ReadRange,
+    Refused,
+    Rows,
+)
+from shoal.protocols.streams.history.sync_messages import (
+    AskHeads,
+    AskMessages,
+    AskRows,
+    RowName,
+    SyncRefused,
+    TellHeads,
+    TellMessages,
+    TellRows,
+)
+
+
+class Lacking(msgspec.Struct, frozen=True, array_like=True, tag=40, gc=False):
+    """Asked by the own node: the messages of which of these rows are not held, or differ?"""
+
+    stream: WireStreamId
+    partition: Partition
+    rows: tuple[RowName, ...]
+
+
+class Lacks(msgspec.Struct, frozen=True, array_like=True, tag=41, gc=False):
+    """The answer: the seqs of those rows."""
+
+    seqs: tuple[int, ...]
+
+
+class Retain(msgspec.Struct, frozen=True, array_like=True, tag=42, gc=False):
+    """Asked by the own node: let go of what is too old or too much, one step of it."""
+
+
+class Retained(msgspec.Struct, frozen=True, array_like=True, tag=43, gc=False):
+    """The answer: so many messages are gone, and whether another step would do more."""
+
+    removed: int
+    more: bool
+
+
+DiskQuestion: TypeAlias = (
+    ReadRange | ReadLast | ReadLog | ReadHeads | AskHeads | AskRows | AskMessages | Lacking | Retain
+)
+DiskAnswer: TypeAlias = (
+    Rows
+    | LogRows
+    | Heads
+    | Refused
+    | TellHeads
+    | TellRows
+    | TellMessages
+    | SyncRefused
+    | Lacks
+    | Retained
+)
+
+
+# Stores
+
+
+class MessageKey(msgspec.Struct, frozen=True, array_like=True, tag=50, gc=False):
+    """The value is the signed message with this id, its signature checked."""
+
+    id: MessageId
+
+
+class ReplicaKey(msgspec.Struct, frozen=True, array_like=True, tag=51, gc=False):
+    """The value is a ReplicaChange of this log at this place."""
+
+    stream: WireStreamId
+    partition: Partition
+    log: LogId
+
+
+class KeptRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A row of another node's log; without its message if that is held."""
+
+    seq: Count
+    ingest_ns: Count
+    timestamp_ms: Count
+    sequence: Count
+    publisher: WireNodeId
+    chain: ChainName
+    signed: bytes | None
+
+
+class ReplicaChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Rows to append; the log has nothing before them that is not held, or ever will be, if
+    `advance`."""
+
+    rows: tuple[KeptRow, ...]
+    advance: bool
+
+
+DISK_BEHIND = "disk-behind"
+DISK_FAILED = "failed"
+CONFLICT = "conflict"
+DIVERGED = "log-diverged"
+MALFORMED = "malformed"
+NOT_HELD = "not-held"
+
+_encoder = msgspec.msgpack.Encoder()
+_questions: msgspec.msgpack.Decoder[DiskQuestion] = msgspec.msgpack.Decoder(DiskQuestion)
+_answers: msgspec.msgpack.Decoder[DiskAnswer] = msgspec.msgpack.Decoder(DiskAnswer)
+_keys: msgspec.msgpack.Decoder[MessageKey | ReplicaKey] = msgspec.msgpack.Decoder(
+    MessageKey | ReplicaKey
+)
+_changes = msgspec.msgpack.Decoder(ReplicaChange)
+
+encode = _encoder.encode
+decode_question = _questions.decode
+decode_answer = _answers.decode
+decode_key = _keys.decode
+decode_change = _changes.decode

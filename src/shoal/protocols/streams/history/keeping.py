@@ -1,0 +1,104 @@
+"""A message that must be kept: said to all storage nodes of its stream, until enough of them say
+that they have it on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from shoal.base.ids import NodeId, StreamId, short_node_id
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Effect, Notify, SetTimer
+from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.commands import (
+    FAILED,
+    KeepDurably,
+    KeepFailed,
+    KeptDurably,
+)
+from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.history.desk import Desk
+from shoal.protocols.streams.history.messages import Keep, Kept, Refused
+
+
+class Keeping:
+    """One message and its storage nodes."""
+
+    def __init__(
+        self, id: int, command: KeepDurably, token: Hashable, desk: Desk, config: ClientConfig
+    ) -> None:
+        self.id = id
+        self.over = False
+        self._command = command
+        self._token = token
+        self._desk = desk
+        self._config = config
+        self._open: dict[NodeId, Contact] = {}  # has not said Kept
+        self._said: dict[NodeId, str] = {}
+        self._waiting = 0  # questions without an answer in this round
+        self._rounds = 0
+        self._kept = 0
+
+    @property
+    def stream(self) -> StreamId:
+        return self._command.stream
+
+    def found(self, contacts: Sequence[Contact]) -> list[Effect]:
+        """These keep the stream."""
+        self._open = {contact.node: contact for contact in contacts}
+        copies = self._command.copies
+        if len(self._open) < copies:
+            return self._fail(FAILED, f"{copies} copies, but {len(self._open)} storage nodes")
+        return self._ask_all()
+
+    def not_found(self, reason: str, problem: str) -> list[Effect]:
+        """Nobody keeps it, or nobody knows who does."""
+        return self._fail(reason, problem)
+
+    def answered(self, peer: NodeId, answer: Any) -> list[Effect]:
+        """A storage node said something."""
+        if isinstance(answer, Kept):
+            del self._open[peer]
+            self._kept += 1
+            if self._kept == self._command.copies:
+                self.over = True
+                return [Notify(KeptDurably(self._token, self._kept))]
+            return self._heard()
+        if isinstance(answer, Refused):
+            return self._silent(peer, answer.reason)
+        return [Rejected(peer, "history-another-answer"), *self._silent(peer, "another-answer")]
+
+    def failed(self, peer: NodeId, reason: str) -> list[Effect]:
+        """A storage node did not answer."""
+        return self._silent(peer, reason)
+
+    def retry(self) -> list[Effect]:
+        """The pause between two rounds is over."""
+        return self._ask_all()
+
+    def _silent(self, peer: NodeId, reason: str) -> list[Effect]:
+        self._said[peer] = reason
+        return self._heard()
+
+    def _heard(self) -> list[Effect]:
+        self._waiting -= 1
+        if self._waiting:
+            return []
+        if self._rounds < self._config.rounds:
+            return [SetTimer(("retry", self.id), self._config.retry_ns)]
+        said = ", ".join(f"{short_node_id(node)}: {word}" for node, word in self._said.items())
+        return self._fail(FAILED, f"{self._kept} of {self._command.copies} copies ({said})")
+
+    def _ask_all(self) -> list[Effect]:
+        self._rounds += 1
+        self._waiting = len(self._open)
+        effects: list[Effect] = []
+        for contact in self._open.values():
+            request = self._desk.next_request()
+            keep = Keep(request, self._command.signed)
+            effects.extend(self._desk.ask(request, self.id, contact, keep))
+        return effects
+
+    def _fail(self, reason: str, problem: str) -> list[Effect]:
+        self.over = True
+        return [Notify(KeepFailed(self._token, reason, problem))]

@@ -1,0 +1,182 @@
+"""Messages between storage nodes and whoever reads from them.
+
+Request ids are the asker's own, per link. Every question is answered by its answer or Refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from shoal.base.ids import (
+    ChainName,
+    Count,
+    Partition,
+    StreamId,
+    WireNodeId,
+    WireStreamId,
+)
+from shoal.protocols.streams.config import FRAME_BYTES_MAX, SIGNATURE_BYTES
+from shoal.protocols.streams.messages import Position
+
+PAGE_ROWS_MAX = 1000
+LOGS_MAX = 100
+
+LogId = Annotated[bytes, Meta(min_length=16, max_length=16)]  # a UUID
+Signed = Annotated[bytes, Meta(min_length=SIGNATURE_BYTES + 1, max_length=FRAME_BYTES_MAX)]
+Reason = Annotated[str, Meta(max_length=200)]
+
+
+class Cursor(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
+    """A place among the messages of a (stream, partition), in the order in which they are read."""
+
+    timestamp_ms: Count
+    sequence: Count
+    publisher: WireNodeId
+    chain: ChainName
+
+
+# Questions
+
+
+class ReadRange(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """Messages by position, both ends included; those after a cursor, to go on."""
+
+    request: Count
+    stream: WireStreamId
+    partition: Partition
+    begin: Position | None
+    end: Position | None
+    publisher: WireNodeId | None
+    chain: ChainName | None
+    after: Cursor | None
+    rows_max: Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)]
+
+
+class ReadLast(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """The newest n messages by position, oldest first. If they do not fit one page, go on with
+    ReadRange after the cursor, until n have come."""
+
+    request: Count
+    stream: WireStreamId
+    partition: Partition
+    count: Annotated[int, Meta(ge=1, le=100_000)]
+    publisher: WireNodeId | None
+    rows_max: Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)]
+
+
+class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
+    """Rows of an ingest log after a seq, as offsets name them."""
+
+    request: Count
+    stream: WireStreamId
+    partition: Partition
+    log: LogId
+    after_seq: Count
+    rows_max: Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)]
+
+
+class ReadHeads(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
+    """Which logs are held of a (stream, partition), and how much of each."""
+
+    request: Count
+    stream: WireStreamId
+    partition: Partition
+
+
+class Keep(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
+    """Make this message durable, and say so: for publishers who must know."""
+
+    request: Count
+    signed: Signed
+
+
+# Answers
+
+
+class Rows(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
+    """A page of messages; after None there is no more. A page may be empty and not the last."""
+
+    request: Count
+    rows: Annotated[tuple[Signed, ...], Meta(max_length=PAGE_ROWS_MAX)]
+    next: Cursor | None
+
+
+class LogRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One row of a log."""
+
+    seq: Count
+    ingest_ns: Count
+    signed: Signed
+
+
+class LogRows(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
+    """A page of a log, and what is available of it."""
+
+    request: Count
+    rows: Annotated[tuple[LogRow, ...], Meta(max_length=PAGE_ROWS_MAX)]
+    first: Count
+    last: Count
+    """Nothing is available if first is last + 1."""
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What is available of one log."""
+
+    log: LogId
+    first: Count
+    last: Count
+
+
+class Heads(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
+    """Every log held of a (stream, partition); `own` is the answering node's."""
+
+    request: Count
+    own: LogId
+    logs: Annotated[tuple[Head, ...], Meta(max_length=LOGS_MAX)]
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
+    """The message survives a crash of this storage node from now on."""
+
+    request: Count
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
+    """There is no answer: "not-kept" (not a stream of ours), "busy", "expired" (the log begins
+    later), "no-such-log", "failed"."""
+
+    request: Count
+    reason: Reason
+
+
+QUESTIONS = (ReadRange, ReadLast, ReadLog, ReadHeads, Keep)
+ANSWERS = (Rows, LogRows, Heads, Kept, Refused)
+
+
+# Inside one node, never on a wire: the stream machine and the history machine send each other these
+# through the link that every node has to itself.
+
+
+class FillFromStorage(msgspec.Struct, frozen=True, gc=False):
+    """Neighbours could not fill a gap: ask storage for a chain's messages in (after, upto]."""
+
+    stream: StreamId
+    publisher: WireNodeId
+    partition: int
+    chain: str
+    after: Position
+    upto: Position
+
+
+class FilledFromStorage(msgspec.Struct, frozen=True, gc=False):
+    """What storage had of it; `asked` is False if no storage node answered, and may do so later."""
+
+    stream: StreamId
+    publisher: WireNodeId
+    partition: int
+    chain: str
+    found: tuple[bytes, ...]
+    asked: bool

@@ -1,0 +1,203 @@
+"""One read of a partition's history: what to ask for next, and whether an answer is one.
+
+A storage node is not believed. Each row must be of the stream, the partition, the range and the
+publisher that were asked for, after the one before it, and signed. A page counts as a whole or not
+at all: only then does the cursor move, so that the next storage node goes on exactly there. What no
+check can show is a row that was left out; a reader finds those by the chains.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.errors import MalformedMessage
+from shoal.base.ids import MessageId
+from shoal.protocols.streams.history.commands import (
+    HistoryRow,
+    LastMessages,
+    LogRange,
+    MessageRange,
+    ReadHistory,
+)
+from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.history.messages import (
+    Cursor,
+    LogRows,
+    ReadLast,
+    ReadLog,
+    ReadRange,
+    Rows,
+)
+from shoal.protocols.streams.messages import Body, Position, VerifiedMessage
+from shoal.protocols.streams.wire import decode_body
+
+Question = ReadRange | ReadLast | ReadLog
+Answer = Rows | LogRows
+
+
+class Unchecked(msgspec.Struct, frozen=True):
+    """A row whose signature was not checked yet."""
+
+    body: Body
+    signed: bytes
+    seq: int | None = None
+
+    def checked(self) -> HistoryRow:
+        """The row, once its signature was found good."""
+        body = self.body
+        message = VerifiedMessage(
+            body.id, body.previous, body.content_type, body.content, self.signed
+        )
+        return HistoryRow(message, self.seq)
+
+
+class Page(msgspec.Struct, frozen=True):
+    """An answer that says what was asked for."""
+
+    rows: tuple[Unchecked, ...]
+    after: Cursor | int | None
+    """Where the next page begins."""
+    last: bool
+    upto_seq: int | None = None
+
+
+class Misfit(Exception):
+    """An answer that is none; says why in a word."""
+
+
+def cursor_of(id: MessageId) -> Cursor:
+    """The place of a message among all of its partition."""
+    return Cursor(id.timestamp_ms, id.sequence, id.publisher, id.chain)
+
+
+class Reader:
+    """How far a read has come."""
+
+    def __init__(self, command: ReadHistory, config: ClientConfig, page_rows: int) -> None:
+        self.command = command
+        self._config = config
+        self._page_rows = page_rows
+        self._cursor: Cursor | None = None
+        self._left = command.what.count if isinstance(command.what, LastMessages) else None
+        self._seq = command.what.after_seq if isinstance(command.what, LogRange) else 0
+        self._upto_seq: int | None = None  # of the log, when the read began
+        self._empty = 0
+
+    def question(self, request: int) -> Question:
+        """What to ask for next."""
+        command, rows = self.command, self._page_rows
+        stream, partition = command.stream, command.partition
+        match command.what:
+            case LogRange(log):
+                return ReadLog(request, stream, partition, log, self._seq, rows)
+            case LastMessages() if self._cursor is None:
+                assert self._left is not None
+                rows = min(rows, self._left)
+                return ReadLast(request, stream, partition, self._left, command.publisher, rows)
+            case LastMessages():
+                begin = end = None
+                rows = min(rows, self._left or rows)
+            case MessageRange(begin, end):
+                pass
+        return ReadRange(
+            request,
+            stream,
+            partition,
+            begin,
+            end,
+            command.publisher,
+            command.chain,
+            self._cursor,
+            rows,
+        )
+
+    def check(self, answer: Answer) -> Page:
+        """The page that an answer makes; Misfit if it is none."""
+        if isinstance(self.command.what, LogRange):
+            if not isinstance(answer, LogRows):
+                raise Misfit("another-answer")
+            return self._check_log(answer)
+        if not isinstance(answer, Rows):
+            raise Misfit("another-answer")
+        return self._check_rows(answer)
+
+    def took(self, page: Page) -> None:
+        """Its signatures are good: the read goes on behind it."""
+        if isinstance(page.after, int):
+            self._seq, self._upto_seq = page.after, page.upto_seq
+        else:
+            self._cursor = page.after
+        if self._left is not None:
+            self._left -= len(page.rows)
+        self._empty = 0 if page.rows else self._empty + 1
+
+    # By position
+
+    def _check_rows(self, answer: Rows) -> Page:
+        if len(answer.rows) > self._rows_max():
+            raise Misfit("too-many-rows")
+        at = self._cursor
+        rows = []
+        for signed in answer.rows:
+            body = self._body(signed)
+            here = cursor_of(body.id)
+            if at is not None and here <= at:
+                raise Misfit("out-of-order")
+            at = here
+            if not self._is_asked_for(body.id):
+                raise Misfit("not-asked-for")
+            rows.append(Unchecked(body, signed))
+        if answer.next is not None:
+            if at is not None and answer.next < at:
+                raise Misfit("goes-back")
+            if not rows and (answer.next == self._cursor or self._is_idling()):
+                raise Misfit("no-progress")
+            at = answer.next
+        full = self._left is not None and len(rows) == self._left
+        return Page(tuple(rows), at, answer.next is None or full)
+
+    def _rows_max(self) -> int:
+        return self._page_rows if self._left is None else min(self._page_rows, self._left)
+
+    def _is_asked_for(self, id: MessageId) -> bool:
+        command = self.command
+        if command.publisher not in (None, id.publisher) or command.chain not in (None, id.chain):
+            return False
+        if not isinstance(command.what, MessageRange):
+            return True
+        begin, end = command.what.begin, command.what.end
+        here = Position(id.timestamp_ms, id.sequence)
+        return (begin is None or begin <= here) and (end is None or here <= end)
+
+    # By log
+
+    def _check_log(self, answer: LogRows) -> Page:
+        if len(answer.rows) > self._page_rows:
+            raise Misfit("too-many-rows")
+        upto = answer.last if self._upto_seq is None else self._upto_seq
+        seq, rows = self._seq, []
+        for row in answer.rows:
+            if row.seq != seq + 1 or row.seq > answer.last:
+                raise Misfit("out-of-order")  # a log has no holes
+            seq = row.seq
+            body = self._body(row.signed)
+            if seq <= upto and self.command.publisher in (None, body.id.publisher):
+                rows.append(Unchecked(body, row.signed, seq))
+        if not answer.rows and seq < upto:
+            # A replica that has not come so far, or one that does not want to.
+            raise Misfit("behind")
+        if not rows and self._is_idling():
+            raise Misfit("no-progress")
+        return Page(tuple(rows), min(seq, upto) if answer.rows else seq, seq >= upto, upto)
+
+    def _is_idling(self) -> bool:
+        return self._empty >= self._config.empty_pages_max
+
+    def _body(self, signed: bytes) -> Body:
+        try:
+            body = decode_body(signed)
+        except MalformedMessage:
+            raise Misfit("malformed") from None
+        if (body.id.stream, body.id.partition) != (self.command.stream, self.command.partition):
+            raise Misfit("not-asked-for")
+        return body

@@ -1,0 +1,234 @@
+"""A read under way: pages from one storage node after the other, checked, one ahead of its reader.
+
+    FINDING --who keeps it--> ASKING --a page--> CHECKING --all signed--> page told, or held
+                                ^  |                 |                     until ReadMore
+             retry, after a     |  +-- no answer ----+-- a bad row
+             round of failures  +------ next storage node, behind the last good page
+
+A storage node that is away or busy is tried again in the next round; one that sent what it must
+not, or says that it does not have it, is not asked again by this read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from shoal.base.ids import NodeId, StreamId, short_node_id
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Effect, SetTimer, Verify
+from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.commands import (
+    COMPLETE,
+    EXPIRED,
+    FAILED,
+    NO_SUCH_LOG,
+    HistoryRow,
+)
+from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.history.desk import Desk
+from shoal.protocols.streams.history.messages import LogRows, Refused, Rows
+from shoal.protocols.streams.history.reader import Misfit, Page, Reader
+from shoal.protocols.streams.wire import split_signed
+
+NOT_HERE = ("not-kept", EXPIRED, NO_SUCH_LOG)  # refusals that asking again does not change
+BEHIND = "behind"  # a replica that will have it later
+NOTHING = "nothing"
+
+
+class Sink(msgspec.Struct, frozen=True):
+    """Where pages go, and what is said at the end."""
+
+    page: Callable[[tuple[HistoryRow, ...]], list[Effect]]
+    ended: Callable[[str, str], list[Effect]]
+
+
+class _Checking(msgspec.Struct):
+    """A page whose signatures are being checked."""
+
+    page: Page
+    source: Contact
+    asked: int = 0
+    answered: int = 0
+
+
+class Reading:
+    """One read and its storage nodes."""
+
+    def __init__(
+        self,
+        id: int,
+        reader: Reader,
+        desk: Desk,
+        config: ClientConfig,
+        sink: Sink,
+        *,
+        insist: bool = False,
+    ) -> None:
+        """Insist: nothing found at one storage node is a reason to ask the next one too."""
+        self.id = id
+        self.reader = reader
+        self.over = False
+        self.useless = False
+        """No storage node could be made use of: they may not be the right ones."""
+        self.asked: int | None = None
+        """The question that has no answer yet."""
+        self._rounds = config.fill_rounds if insist else config.rounds
+        self._desk = desk
+        self._config = config
+        self._sink = sink
+        self._insist = insist
+        self._sources: list[Contact] = []  # the first one is asked
+        self._failures = 0  # in a row
+        self._said: dict[NodeId, str] = {}  # why each source was of no use
+        self._answered = False
+        self._checking: _Checking | None = None
+        self._held: tuple[HistoryRow, ...] = ()
+        self._wanted = True
+        self._last = False
+        self._checks = 0  # pages, to tell their checks apart
+
+    @property
+    def stream(self) -> StreamId:
+        return self.reader.command.stream
+
+    # What the reader wants
+
+    def more(self) -> list[Effect]:
+        """There is room for a page."""
+        self._wanted = True
+        return self._move() if self._held else []
+
+    # Storage nodes
+
+    def found(self, contacts: Sequence[Contact]) -> list[Effect]:
+        """These keep the stream."""
+        self._sources = list(contacts)
+        return self._ask()
+
+    def not_found(self, reason: str, problem: str) -> list[Effect]:
+        """Nobody keeps it, or nobody knows who does."""
+        return self._end(reason, problem)
+
+    def answered(self, peer: NodeId, answer: Any) -> list[Effect]:
+        """The storage node that was asked said something."""
+        self.asked = None
+        if isinstance(answer, Refused):
+            return self._failed(answer.reason, for_good=answer.reason in NOT_HERE)
+        try:
+            if not isinstance(answer, Rows | LogRows):
+                raise Misfit("another-answer")
+            page = self.reader.check(answer)
+        except Misfit as misfit:
+            reason = str(misfit)
+            if reason == BEHIND:
+                return self._failed(reason)
+            return [Rejected(peer, f"history-{reason}"), *self._failed(reason, for_good=True)]
+        self._checking = _Checking(page, self._sources[0])
+        self._checks += 1
+        return self._check()
+
+    def failed(self, reason: str) -> list[Effect]:
+        """It did not answer."""
+        self.asked = None
+        return self._failed(reason)
+
+    def retry(self) -> list[Effect]:
+        """The pause between two rounds is over."""
+        return self._ask()
+
+    # Signatures
+
+    def verified(self, token: tuple[int, int, int], valid: bool) -> list[Effect]:
+        """The result of a check."""
+        checking = self._checking
+        if checking is None or token[1] != self._checks:
+            return []  # of a page that was given up
+        checking.answered += 1
+        if not valid:
+            self._checking = None
+            liar = Rejected(checking.source.node, "history-bad-signature")
+            return [liar, *self._failed("bad-signature", for_good=True)]
+        return self._check() if checking.answered == checking.asked else []
+
+    def _check(self) -> list[Effect]:
+        checking = self._checking
+        assert checking is not None  # both callers have one
+        rows = checking.page.rows
+        if checking.answered == len(rows):
+            return self._take(checking.page)
+        begin, end = checking.asked, checking.asked + self._config.checks_at_once
+        checking.asked = min(end, len(rows))
+        effects: list[Effect] = []
+        for index in range(begin, checking.asked):
+            signature, body = split_signed(rows[index].signed)
+            token = (self.id, self._checks, index)
+            effects.append(Verify(rows[index].body.id.publisher, body, signature, token))
+        return effects
+
+    # Steps
+
+    def _take(self, page: Page) -> list[Effect]:
+        self._checking = None
+        self._failures = 0
+        self._answered = True
+        self.reader.took(page)
+        self._last = page.last
+        self._held = tuple([row.checked() for row in page.rows])
+        if self._insist and page.last and not self._held:
+            return self._failed(NOTHING, for_good=True)
+        return self._move()
+
+    def _move(self) -> list[Effect]:
+        """After a page came, or room for one: tell it, and ask for the next."""
+        effects: list[Effect] = []
+        if self._held and self._wanted:
+            held, self._held, self._wanted = self._held, (), False
+            self._insist = False  # there is something
+            effects.extend(self._sink.page(held))
+            if self.over:
+                return effects
+        if self._held:
+            return effects
+        return effects + (self._end(COMPLETE, "") if self._last else self._ask())
+
+    def _ask(self) -> list[Effect]:
+        request = self.asked = self._desk.next_request()
+        return self._desk.ask(request, self.id, self._sources[0], self.reader.question(request))
+
+    def _failed(self, reason: str, *, for_good: bool = False) -> list[Effect]:
+        """The first source was of no use: the next one's turn."""
+        source = self._sources.pop(0)
+        self._said[source.node] = reason
+        if for_good:
+            return self._ask() if self._sources else self._give_up()
+        self._sources.append(source)
+        self._failures += 1
+        if self._failures >= self._rounds * len(self._sources):
+            return self._give_up()
+        if self._failures % len(self._sources) == 0:
+            return [SetTimer(("retry", self.id), self._config.retry_ns)]
+        return self._ask()
+
+    def _give_up(self) -> list[Effect]:
+        said = list(self._said.values())
+        if (
+            self._insist
+            and self._answered
+            and all(reason in (NOTHING, "not-kept") for reason in said)
+        ):
+            return self._end(COMPLETE, "")
+        reason = FAILED
+        if EXPIRED in said:
+            reason = EXPIRED
+        elif all(word == NO_SUCH_LOG for word in said):
+            reason = NO_SUCH_LOG
+        self.useless = reason == FAILED
+        each = ", ".join(f"{short_node_id(node)}: {word}" for node, word in self._said.items())
+        return self._end(reason, each)
+
+    def _end(self, reason: str, problem: str) -> list[Effect]:
+        self.over = True
+        return self._sink.ended(reason, problem)

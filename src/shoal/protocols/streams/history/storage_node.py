@@ -1,0 +1,325 @@
+"""The storage machine: keeps messages, and answers whoever asks for them.
+
+Theory of operation. What the local subscriber hears (KeepMessage) and what publishers send (Keep,
+once its signature is good) goes to the disk by Store; Kept is said after Stored, and not before.
+A question goes to the disk as the key of a Load, and the answer that comes back goes to the asker:
+nothing is remembered of a reader but how many of its questions wait. All that waits is bounded;
+above the bounds peers are told "busy", and messages of the own subscriber are counted and left to
+anti-entropy.
+
+Askers dial. Their link is claimed softly at the first question, and given back when they have been
+quiet for a while. Retention is a question to the disk, too: one step at a time, now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from shoal.base.errors import InvariantViolated, MalformedMessage, UsageError
+from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.units import MS_NS
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import CloseLink, Effect, Load, Notify, OpenLink, Send, SetTimer
+from shoal.kernel.effects import Store as StoreEffect
+from shoal.kernel.effects import Verify as VerifyEffect
+from shoal.kernel.inputs import (
+    CommandIssued,
+    Input,
+    LinkClosed,
+    LinkFailed,
+    Loaded,
+    MessageReceived,
+    SendQueueHigh,
+    SendQueueLow,
+    Started,
+    Stored,
+    StoreFailed,
+    TimerFired,
+    Verified,
+)
+from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.config import StorageConfig
+from shoal.protocols.streams.history.disk import (
+    DISK_BEHIND,
+    DISK_FAILED,
+    MessageKey,
+    Retain,
+    Retained,
+    decode_answer,
+    encode,
+)
+from shoal.protocols.streams.history.messages import (
+    QUESTIONS,
+    Keep,
+    Kept,
+    ReadHeads,
+    ReadLast,
+    ReadLog,
+    ReadRange,
+    Refused,
+)
+from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.rate_limit import RateLimit
+from shoal.protocols.streams.wire import decode_body, split_signed
+
+PURPOSE = "storage"
+IDLE = "idle"
+RETAIN = "retain"
+
+Question = ReadRange | ReadLast | ReadLog | ReadHeads
+
+
+class KeepMessage(msgspec.Struct, frozen=True, gc=False):
+    """Command: the local subscriber heard a message of a stream that is kept."""
+
+    message: VerifiedMessage
+
+
+class StreamWanted(msgspec.Struct, frozen=True, gc=False):
+    """Told: a publisher wants this stream kept, as its settings allow; told once each."""
+
+    stream: StreamId
+
+
+class _Peer(msgspec.Struct, eq=False):
+    """Whoever asks."""
+
+    asked_ns: int
+    in_flight: int = 0
+    congested: bool = False
+
+
+class _Asked(msgspec.Struct, eq=False):
+    """The token of a Load."""
+
+    peer: NodeId
+    entry: _Peer
+    request: int
+
+
+class _Keeping(msgspec.Struct, eq=False):
+    """The token of a Verify, then of a Store; nobody asked if it is our own subscriber's."""
+
+    id: MessageId
+    signed: bytes
+    asked: _Asked | None = None
+
+
+class StorageNode:
+    """Keeps the streams that `keeps` says yes to."""
+
+    accepts = QUESTIONS
+
+    def __init__(
+        self,
+        node: NodeId,
+        keeps: Callable[[StreamId], bool],
+        config: StorageConfig | None = None,
+    ) -> None:
+        self.node = node
+        self.config = config or StorageConfig()
+        self.stored = 0
+        """Messages that the disk has taken since the start, known ones among them."""
+        self.let_go = 0
+        """Messages that retention has removed since the start."""
+        self._keeps = keeps
+        self._peers: dict[NodeId, _Peer] = {}
+        self._waiting: dict[_Keeping, None] = {}
+        self._waiting_bytes = 0
+        self._wanted: dict[StreamId, None] = {}
+        config = self.config
+        self._rates = RateLimit(
+            config.questions_burst, config.questions_refill_ns, config.peers_max
+        )
+
+    def handle(self, event: Input, now_ns: int) -> list[Effect]:
+        """The one entry point."""
+        match event:
+            case MessageReceived(peer, Keep() as keep):
+                return self._keep(peer, keep, now_ns)
+            case MessageReceived(peer, question):
+                return self._ask(peer, question, now_ns)
+            case CommandIssued(command):
+                return self._command(command)
+            case Stored(token):
+                return self._stored(token)
+            case Loaded(token, value) if token is RETAIN:
+                return self._retained(value)
+            case Loaded(token, value):
+                return self._loaded(token, value)
+            case Verified(token, valid):
+                return self._verified(token, valid)
+            case StoreFailed(token, reason):
+                return self._store_failed(token, reason)
+            case TimerFired(key) if key is RETAIN:
+                return [Load(encode(Retain()), RETAIN)]
+            case TimerFired():
+                return [*self._part_with_idle(now_ns), SetTimer(IDLE, self.config.idle_ns)]
+            case Started():
+                return [
+                    SetTimer(IDLE, self.config.idle_ns),
+                    SetTimer(RETAIN, self.config.retain_step_ns),
+                ]
+            case LinkClosed(peer) | LinkFailed(peer):
+                self._peers.pop(peer, None)
+            case SendQueueHigh(peer) | SendQueueLow(peer):
+                if peer in self._peers:
+                    self._peers[peer].congested = isinstance(event, SendQueueHigh)
+        return []
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated on impossible state."""
+        size_bytes = sum(len(keeping.signed) for keeping in self._waiting)
+        if size_bytes != self._waiting_bytes:
+            raise InvariantViolated(f"{size_bytes} bytes wait, not {self._waiting_bytes}")
+        if len(self._waiting) > self.config.waiting_messages_max:
+            raise InvariantViolated(f"{len(self._waiting)} messages wait for the disk")
+        for peer in self._peers.values():
+            if not 0 <= peer.in_flight <= self.config.questions_in_flight_max:
+                raise InvariantViolated(f"{peer.in_flight} questions of one peer wait")
+
+    @property
+    def waiting(self) -> int:
+        """Messages whose signature is being checked, or that wait for the disk."""
+        return len(self._waiting)
+
+    # Questions
+
+    def _ask(self, peer: NodeId, question: Question, now_ns: int) -> list[Effect]:
+        asked, effects = self._admit(peer, question.request, question.stream, now_ns)
+        if asked is not None:
+            effects.append(Load(encode(question), asked))
+        return effects
+
+    def _loaded(self, token: Any, value: bytes | None) -> list[Effect]:
+        asked: _Asked = token
+        if value is None:
+            return self._answer(asked, Refused(asked.request, DISK_FAILED))
+        return self._answer(asked, decode_answer(value))
+
+    def _admit(
+        self, peer: NodeId, request: int, stream: StreamId, now_ns: int
+    ) -> tuple[_Asked | None, list[Effect]]:
+        """A question counts until it is answered; or it is refused."""
+        entry = self._peers.get(peer)
+        if entry is None and len(self._peers) >= self.config.peers_max:
+            return None, _refuse(peer, request, "busy", "too-many-peers")
+        if not self._rates.allow(peer, now_ns):
+            return None, _refuse(peer, request, "busy", "too-many-questions")
+        if not self._keeps(stream):
+            return None, _refuse(peer, request, "not-kept", "not-kept")
+        effects: list[Effect] = []
+        if entry is None:
+            entry = self._peers[peer] = _Peer(now_ns)
+            effects.append(OpenLink(Contact(peer), PURPOSE, soft=True))
+        entry.asked_ns = now_ns
+        if entry.congested or entry.in_flight >= self.config.questions_in_flight_max:
+            return None, [*effects, *_refuse(peer, request, "busy", "too-many-questions")]
+        entry.in_flight += 1
+        return _Asked(peer, entry, request), effects
+
+    def _answer(self, asked: _Asked, answer: Any) -> list[Effect]:
+        asked.entry.in_flight -= 1
+        if self._peers.get(asked.peer) is not asked.entry:
+            return []  # its link is gone, and what it asked over it
+        return [Send(answer, (asked.peer,))]
+
+    def _part_with_idle(self, now_ns: int) -> list[Effect]:
+        idle = [
+            peer
+            for peer, entry in self._peers.items()
+            if not entry.in_flight and now_ns - entry.asked_ns >= self.config.idle_ns
+        ]
+        for peer in idle:
+            del self._peers[peer]
+        return [CloseLink(peer, PURPOSE) for peer in idle]
+
+    def _retained(self, value: bytes | None) -> list[Effect]:
+        """One step of retention is done: go on at once, or rest."""
+        step = None if value is None else decode_answer(value)
+        self.let_go += step.removed if isinstance(step, Retained) else 0
+        if isinstance(step, Retained) and step.more:
+            return [SetTimer(RETAIN, self.config.retain_step_ns)]
+        failed = [] if step is not None else [Rejected(self.node, "retention-failed")]
+        return [*failed, SetTimer(RETAIN, self.config.retain_ns)]
+
+    # Messages to keep
+
+    def _keep(self, peer: NodeId, keep: Keep, now_ns: int) -> list[Effect]:
+        try:
+            id = decode_body(keep.signed).id
+        except MalformedMessage:
+            return _refuse(peer, keep.request, "malformed", "malformed-body")
+        asked, effects = self._admit(peer, keep.request, id.stream, now_ns)
+        if asked is None:
+            return effects
+        if id.timestamp_ms * MS_NS - now_ns > self.config.future_ns:
+            return [*effects, *self._decline(asked, "from-the-future")]
+        keeping = _Keeping(id, keep.signed, asked)
+        if not self._wait(keeping):
+            return [*effects, *self._decline(asked, "busy")]
+        signature, body = split_signed(keep.signed)
+        return [*effects, VerifyEffect(id.publisher, body, signature, keeping)]
+
+    def _verified(self, token: Any, valid: bool) -> list[Effect]:
+        keeping: _Keeping = token
+        if valid:
+            return [*self._tell_wanted(keeping.id.stream), self._store(keeping)]
+        self._done(keeping)
+        return [] if keeping.asked is None else self._decline(keeping.asked, "bad-signature")
+
+    def _command(self, command: Any) -> list[Effect]:
+        if not isinstance(command, KeepMessage):
+            raise UsageError(f"{command!r} is no command of a storage node")
+        keeping = _Keeping(command.message.id, command.message.signed)
+        if not self._wait(keeping):
+            return [Rejected(self.node, DISK_BEHIND)]
+        return [self._store(keeping)]
+
+    def _stored(self, token: Any) -> list[Effect]:
+        keeping: _Keeping = token
+        self._done(keeping)
+        self.stored += 1
+        asked = keeping.asked
+        return [] if asked is None else self._answer(asked, Kept(asked.request))
+
+    def _store_failed(self, token: Any, reason: str) -> list[Effect]:
+        keeping: _Keeping = token
+        self._done(keeping)
+        if keeping.asked is not None:
+            return self._decline(keeping.asked, reason)
+        return [Rejected(self.node, "disk-" + reason)]
+
+    def _store(self, keeping: _Keeping) -> Effect:
+        return StoreEffect(encode(MessageKey(keeping.id)), keeping.signed, keeping)
+
+    def _wait(self, keeping: _Keeping) -> bool:
+        """Take the message among those that wait, if there is room."""
+        size_bytes = self._waiting_bytes + len(keeping.signed)
+        full = len(self._waiting) >= self.config.waiting_messages_max
+        if full or size_bytes > self.config.waiting_bytes_max:
+            return False
+        self._waiting[keeping] = None
+        self._waiting_bytes = size_bytes
+        return True
+
+    def _done(self, keeping: _Keeping) -> None:
+        del self._waiting[keeping]
+        self._waiting_bytes -= len(keeping.signed)
+
+    def _decline(self, asked: _Asked, reason: str) -> list[Effect]:
+        refused = self._answer(asked, Refused(asked.request, reason))
+        return [Rejected(asked.peer, reason), *refused]
+
+    def _tell_wanted(self, stream: StreamId) -> list[Effect]:
+        if stream in self._wanted or len(self._wanted) >= self.config.wanted_streams_max:
+            return []
+        self._wanted[stream] = None
+        return [Notify(StreamWanted(stream))]
+
+
+def _refuse(peer: NodeId, request: int, reason: str, counted: str) -> list[Effect]:
+    return [Rejected(peer, counted), Send(Refused(request, reason), (peer,))]

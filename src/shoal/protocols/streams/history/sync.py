@@ -1,0 +1,233 @@
+"""Anti-entropy: the storage nodes of a stream follow each other's logs.
+
+Theory of operation. Each peer is asked every few seconds which logs it holds and how far (heads).
+The own disk is asked the same; a log of which the peer has more is a `Tail`, and is followed page
+by page: names of rows, then the messages that are lacking, then one Store, which appends the rows
+to our replica of that log, and to our own log what was new here. So after an outage everything
+comes back, and (log, seq) come with it (`Round`).
+
+A log is followed with its owner, or, if that is away for long, with whoever has it (`Followed`).
+Peers are believed about the order of their logs, for it is theirs; never about messages, whose
+signatures are checked. One that lies is not asked about that log for a while; the others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import msgspec
+
+from shoal.base.errors import InvariantViolated, UsageError
+from shoal.base.ids import NodeId, StreamId
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import CancelTimer, Effect, Load, OpenLink, Send, SetTimer
+from shoal.kernel.inputs import (
+    CommandIssued,
+    Input,
+    LinkClosed,
+    LinkFailed,
+    LinkOpened,
+    Loaded,
+    MessageReceived,
+    Started,
+    Stored,
+    StoreFailed,
+    TimerFired,
+    Verified,
+)
+from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.config import SyncConfig
+from shoal.protocols.streams.history.disk import DISK_FAILED, decode_answer, encode
+from shoal.protocols.streams.history.followed import Followed, Peer
+from shoal.protocols.streams.history.sync_messages import (
+    SYNC_MESSAGES,
+    SYNC_QUESTIONS,
+    AskHeads,
+    SyncRefused,
+)
+from shoal.protocols.streams.history.sync_round import Round
+
+PURPOSE = "sync"
+
+
+class FollowStream(msgspec.Struct, frozen=True, gc=False):
+    """Command: this stream is kept here, and its other storage nodes are followed."""
+
+    stream: StreamId
+
+
+class _Answering(msgspec.Struct, eq=False):
+    """The token of a Load for a peer."""
+
+    peer: NodeId
+    request: int
+
+
+class StorageSync:
+    """Keeps what is kept here the same as at the other storage nodes of each stream."""
+
+    accepts = SYNC_MESSAGES
+
+    def __init__(
+        self,
+        node: NodeId,
+        peers_of: Callable[[StreamId], tuple[Contact, ...]],
+        rng: Random,
+        config: SyncConfig | None = None,
+    ) -> None:
+        self.node = node
+        self.config = config or SyncConfig()
+        self.replicated = 0
+        """Rows of other nodes' logs that were stored since the start."""
+        self._peers_of = peers_of
+        self._rng = rng
+        self._streams: dict[StreamId, None] = {}
+        self._followed = Followed(self.config)
+        self._rounds: dict[NodeId, Round] = {}
+        self._answering: dict[NodeId, int] = {}
+
+    def handle(self, event: Input, now_ns: int) -> list[Effect]:
+        """The one entry point."""
+        match event:
+            case MessageReceived(peer, message):
+                if isinstance(message, SYNC_QUESTIONS):
+                    return self._question(peer, message)
+                return self._answered(peer, message, now_ns)
+            case Loaded(_Answering() as asked, value):
+                return self._answer(asked, value)
+            case Loaded() | Verified() | Stored() | StoreFailed():
+                return self._worked(event, now_ns)
+            case TimerFired(key):
+                return self._timer(key, now_ns)
+            case LinkOpened(node):
+                return self._link_opened(node)
+            case LinkClosed(node) | LinkFailed(node):
+                return self._link_lost(node)
+            case CommandIssued(command):
+                return self._follow(command)
+            case Started():
+                self._followed.since_ns = now_ns
+        return []
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated on impossible state."""
+        under_way: dict[Any, Peer] = {}
+        for round in self._rounds.values():
+            pages = () if round.page is None else (round.page.tail,)
+            for tail in (*round.tails, *pages):
+                if tail.key in under_way:
+                    raise InvariantViolated(f"log {tail.key} is followed twice")
+                under_way[tail.key] = round.peer
+        if under_way != self._followed.logs:
+            raise InvariantViolated("logs are followed that no round knows of")
+
+    # Peers
+
+    def _follow(self, command: Any) -> list[Effect]:
+        if not isinstance(command, FollowStream):
+            raise UsageError(f"{command!r} is no command of anti-entropy")
+        effects: list[Effect] = []
+        peers = self._followed.peers
+        self._streams[command.stream] = None
+        for contact in self._peers_of(command.stream):
+            if contact.node == self.node:
+                continue
+            if contact.node not in peers:
+                peers[contact.node] = Peer(contact, {})
+                effects.append(OpenLink(contact, PURPOSE))
+            peers[contact.node].streams[command.stream] = None
+        return effects
+
+    def _link_opened(self, node: NodeId) -> list[Effect]:
+        self._followed.peers[node].up = True
+        # Both ends hear of it at once: they need not ask each other at once, too.
+        return [SetTimer(("poll", node), self._rng.randrange(self.config.poll_ns // 4))]
+
+    def _link_lost(self, node: NodeId) -> list[Effect]:
+        self._followed.peers[node].up = False
+        self._end(node)
+        wait_ns = self.config.retry_ns + self._rng.randrange(self.config.retry_ns)
+        return [
+            CancelTimer(("answer", node)),
+            CancelTimer(("poll", node)),
+            SetTimer(("dial", node), wait_ns),
+        ]
+
+    # Rounds
+
+    def _timer(self, key: Any, now_ns: int) -> list[Effect]:
+        name, node = key
+        peer = self._followed.peers[node]
+        if name == "dial":
+            return [OpenLink(peer.contact, PURPOSE)]
+        if name == "answer":
+            self._end(node)
+            return [Rejected(node, "no-answer"), SetTimer(("poll", node), self.config.poll_ns)]
+        round = self._rounds[node] = Round(peer, self._followed)
+        return self._moved(round, round.begin(now_ns))
+
+    def _answered(self, node: NodeId, message: Any, now_ns: int) -> list[Effect]:
+        round = self._rounds.get(node)
+        if round is None:
+            return [Rejected(node, "unasked-answer")]
+        return self._moved(round, round.answered(message, now_ns))
+
+    def _worked(self, event: Loaded | Verified | Stored | StoreFailed, now_ns: int) -> list[Effect]:
+        token: Any = event.token
+        round: Round = token
+        if self._rounds.get(round.peer.node) is not round:
+            return []  # it was given up meanwhile
+        if isinstance(event, Loaded):
+            effects = round.loaded(event.value, now_ns)
+        elif isinstance(event, Verified):
+            effects = round.verified(event.valid, now_ns)
+        elif isinstance(event, Stored):
+            effects = round.stored(now_ns)
+        else:
+            effects = round.store_failed(event.reason, now_ns)
+        return self._moved(round, effects)
+
+    def _moved(self, round: Round, effects: list[Effect]) -> list[Effect]:
+        """After any step of a round: is it over?"""
+        self.replicated, round.replicated = self.replicated + round.replicated, 0
+        if not round.done:
+            return effects
+        node = round.peer.node
+        self._end(node)
+        return [*effects, SetTimer(("poll", node), self.config.poll_ns)]
+
+    def _end(self, node: NodeId) -> None:
+        round = self._rounds.pop(node, None)
+        if round is not None:
+            self._followed.release(round.peer)
+
+    # Questions of others
+
+    def _question(self, node: NodeId, question: Any) -> list[Effect]:
+        """Whoever asks is answered: readers may have all of this, too."""
+        if self._answering.get(node, 0) >= self.config.answers_in_flight_max:
+            return _refuse(node, question.request, "busy")
+        if isinstance(question, AskHeads):
+            kept = tuple([stream for stream in question.streams if stream in self._streams])
+            if kept:
+                begin = question.from_partition if kept[0] == question.streams[0] else 0
+                question = AskHeads(question.request, kept, begin)
+        else:
+            kept = (question.stream,) if question.stream in self._streams else ()
+        if not kept:
+            return _refuse(node, question.request, "not-kept")
+        self._answering[node] = self._answering.get(node, 0) + 1
+        return [Load(encode(question), _Answering(node, question.request))]
+
+    def _answer(self, asked: _Answering, value: bytes | None) -> list[Effect]:
+        left = self._answering.pop(asked.peer) - 1
+        if left:
+            self._answering[asked.peer] = left
+        answer = SyncRefused(asked.request, DISK_FAILED) if value is None else decode_answer(value)
+        return [Send(answer, (asked.peer,))]
+
+
+def _refuse(node: NodeId, request: int, reason: str) -> list[Effect]:
+    return [Rejected(node, "sync-" + reason), Send(SyncRefused(request, reason), (node,))]

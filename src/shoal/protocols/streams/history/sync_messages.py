@@ -1,0 +1,124 @@
+"""Messages between the storage nodes of a stream: anti-entropy.
+
+Both sides ask and answer; request ids are the asker's own. A row without its message is named by
+what tells it apart: whoever holds that message need not be sent it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from shoal.base.ids import ChainName, Count, Partition, WireNodeId, WireStreamId
+from shoal.protocols.streams.history.messages import (
+    PAGE_ROWS_MAX,
+    Head,
+    LogId,
+    Reason,
+    Signed,
+)
+
+POLLED_STREAMS_MAX = 256
+HEADS_MAX = 4_000
+
+Digest = Annotated[bytes, Meta(min_length=16, max_length=16)]
+Seqs = Annotated[tuple[Count, ...], Meta(min_length=1, max_length=PAGE_ROWS_MAX)]
+
+
+class AskHeads(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
+    """What do you hold of these streams? From a partition of the first one on, to go on."""
+
+    request: Count
+    streams: Annotated[tuple[WireStreamId, ...], Meta(min_length=1, max_length=POLLED_STREAMS_MAX)]
+    from_partition: Partition
+
+
+class PlaceHeads(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Every log held at one place, and the message time below which messages were let go."""
+
+    stream: WireStreamId
+    partition: Partition
+    horizon_ms: Count
+    logs: Annotated[tuple[Head, ...], Meta(max_length=HEADS_MAX)]
+
+
+class TellHeads(msgspec.Struct, frozen=True, array_like=True, tag=21, gc=False):
+    """Places in the order asked for; `own` is the answering node's log. If `more`, ask again from
+    the last place's successor on."""
+
+    request: Count
+    own: LogId
+    places: Annotated[tuple[PlaceHeads, ...], Meta(max_length=HEADS_MAX)]
+    more: bool
+
+
+class AskRows(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False):
+    """Rows of a log after a seq, without their messages; only those that came in at `since_ns` or
+    later."""
+
+    request: Count
+    stream: WireStreamId
+    partition: Partition
+    log: LogId
+    after_seq: Count
+    since_ns: Count
+    rows_max: Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)]
+
+
+class RowName(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A row, without its message."""
+
+    seq: Count
+    ingest_ns: Count
+    timestamp_ms: Count
+    sequence: Count
+    publisher: WireNodeId
+    chain: ChainName
+    digest: Digest
+
+
+class TellRows(msgspec.Struct, frozen=True, array_like=True, tag=23, gc=False):
+    """A page of a log, without a hole, and what is available of it."""
+
+    request: Count
+    rows: Annotated[tuple[RowName, ...], Meta(max_length=PAGE_ROWS_MAX)]
+    first: Count
+    last: Count
+
+
+class AskMessages(msgspec.Struct, frozen=True, array_like=True, tag=24, gc=False):
+    """The messages of these rows of a log."""
+
+    request: Count
+    stream: WireStreamId
+    partition: Partition
+    log: LogId
+    seqs: Seqs
+
+
+class SeqMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The message of one row."""
+
+    seq: Count
+    signed: Signed
+
+
+class TellMessages(msgspec.Struct, frozen=True, array_like=True, tag=25, gc=False):
+    """As many of them as fit one page, in the order asked for; those that are gone are left out."""
+
+    request: Count
+    rows: Annotated[tuple[SeqMessage, ...], Meta(max_length=PAGE_ROWS_MAX)]
+
+
+class SyncRefused(msgspec.Struct, frozen=True, array_like=True, tag=26, gc=False):
+    """There is no answer: "not-kept", "busy", "no-such-log", "failed"."""
+
+    request: Count
+    reason: Reason
+
+
+SYNC_QUESTIONS = (AskHeads, AskRows, AskMessages)
+SYNC_ANSWERS = (TellHeads, TellRows, TellMessages, SyncRefused)
+SYNC_MESSAGES = SYNC_QUESTIONS + SYNC_ANSWERS

@@ -1,0 +1,298 @@
+"""One pass of anti-entropy over what a peer has; one question is under way at a time.
+
+    heads -> our heads -> for each log we are behind in, in turn:
+        rows -> which are lacking? -> messages -> signatures -> Store -> next log
+
+until nothing is left that the heads told of. The round is the token of its own slow work.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, TypeAlias
+
+from shoal.base.ids import PARTITIONS_MAX, StreamId
+from shoal.kernel.effects import CancelTimer, Effect, Load, Send, SetTimer, Store
+from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.disk import (
+    DIVERGED,
+    MALFORMED,
+    Lacking,
+    Lacks,
+    ReplicaKey,
+    decode_answer,
+    encode,
+)
+from shoal.protocols.streams.history.followed import Followed, Peer
+from shoal.protocols.streams.history.sync_messages import (
+    AskHeads,
+    AskMessages,
+    AskRows,
+    PlaceHeads,
+    SyncRefused,
+    TellHeads,
+    TellMessages,
+    TellRows,
+)
+from shoal.protocols.streams.history.tail import Lie, Page, Tail, page_of
+
+_ANSWER_OF: dict[type, type] = {AskHeads: TellHeads, AskRows: TellRows, AskMessages: TellMessages}
+
+Spot: TypeAlias = tuple[int, int]  # in a list of streams: which of them, and which partition
+Question: TypeAlias = AskHeads | AskRows | AskMessages
+
+
+class Round:
+    """What is under way with one peer, until it is `done`."""
+
+    def __init__(self, peer: Peer, followed: Followed) -> None:
+        self.peer = peer
+        self.done = False
+        self.replicated = 0
+        """Rows that were stored."""
+        self.tails: deque[Tail] = deque()
+        self.page: Page | None = None
+        self._followed = followed
+        self._config = followed.config
+        self._streams = tuple(peer.streams)
+        self._spot: Spot = (0, 0)  # heads are known of what lies before
+        self._asked: Question | None = None
+        self._told: TellHeads | None = None
+        self._storing = 0  # the last seq of what is being stored
+        self._now_ns = 0
+
+    def begin(self, now_ns: int) -> list[Effect]:
+        """The first question."""
+        self._now_ns = now_ns
+        return self._next()
+
+    def answered(self, message: Any, now_ns: int) -> list[Effect]:
+        """An answer, perhaps to what was asked."""
+        self._now_ns = now_ns
+        asked = self._asked
+        if (
+            asked is None
+            or message.request != asked.request
+            or type(message) not in (_ANSWER_OF[type(asked)], SyncRefused)
+        ):
+            return [Rejected(self.peer.node, "unasked-answer")]
+        self._asked = None
+        effects: list[Effect] = [CancelTimer(("answer", self.peer.node))]
+        try:
+            match message, asked:
+                case TellHeads(), _:
+                    effects.extend(self._heads(message))
+                case TellRows(), AskRows():
+                    effects.extend(self._rows(asked, message))
+                case TellMessages(), _:
+                    effects.extend(self._messages(message))
+                case _:
+                    effects.extend(self._refused(asked))
+        except Lie as lie:
+            effects.extend(self._lied(str(lie)))
+        return effects
+
+    def loaded(self, value: bytes | None, now_ns: int) -> list[Effect]:
+        """Our own disk answers."""
+        self._now_ns = now_ns
+        answer = None if value is None else decode_answer(value)
+        try:
+            match answer:
+                case TellHeads():
+                    return self._compare(answer)
+                case Lacks():
+                    return self._lacks(answer)
+        except Lie as lie:
+            return self._lied(str(lie))
+        self.done = True  # the disk fails: perhaps not the next time
+        return []
+
+    def verified(self, valid: bool, now_ns: int) -> list[Effect]:
+        """One of the page's signatures was checked."""
+        self._now_ns = now_ns
+        page = self.page
+        assert page is not None
+        page.unchecked -= 1
+        page.forged |= not valid
+        if page.unchecked:
+            return []
+        return self._lied("bad-signature") if page.forged else self._keep()
+
+    def stored(self, now_ns: int) -> list[Effect]:
+        """The page is durable."""
+        self._now_ns = now_ns
+        page = self.page
+        assert page is not None
+        tail = page.tail
+        self.replicated += self._storing - max(tail.held_last, page.rows[0].seq - 1)
+        tail.held_last, tail.held = self._storing, True
+        if tail.held_last < tail.target:
+            self.page = None
+            self.tails.append(tail)  # the other logs first
+        return self._next()
+
+    def store_failed(self, reason: str, now_ns: int) -> list[Effect]:
+        """The page is not."""
+        self._now_ns = now_ns
+        page = self.page
+        assert page is not None
+        if reason == MALFORMED:
+            return self._lied("no-log")
+        if reason == DIVERGED:
+            self._followed.diverge(page.tail.key)
+        return [Rejected(self.peer.node, "sync-" + reason), *self._next()]
+
+    # Questions
+
+    def _next(self) -> list[Effect]:
+        """Go on with the next log, then with the next streams."""
+        if self.page is not None:
+            self._followed.logs.pop(self.page.tail.key, None)
+            self.page = None
+        if self.tails:
+            return self._ask(self.tails[0].ask(self.peer.request + 1, self._config.rows_max))
+        streams = self._asked_streams()
+        if not streams:
+            self.done = True
+            return []
+        return self._ask(AskHeads(self.peer.request + 1, streams, self._spot[1]))
+
+    def _ask(self, question: Question) -> list[Effect]:
+        self.peer.request = question.request
+        self._asked = question
+        node = self.peer.node
+        return [
+            Send(question, (node,)),
+            SetTimer(("answer", node), self._config.answer_timeout_ns),
+        ]
+
+    def _asked_streams(self) -> tuple[StreamId, ...]:
+        number = self._spot[0]
+        return self._streams[number : number + self._config.polled_streams_max]
+
+    # Heads
+
+    def _heads(self, told: TellHeads) -> list[Effect]:
+        peer = self.peer
+        effects: list[Effect] = []
+        if not self._followed.claims(peer, told.own, self._now_ns):
+            effects.append(Rejected(peer.node, "log-contested"))
+        self._told = told
+        question = AskHeads(0, self._asked_streams(), self._spot[1])
+        return [*effects, Load(encode(question), self)]
+
+    def _compare(self, held: TellHeads) -> list[Effect]:
+        """Their heads and ours, of the same places: what are we behind in?"""
+        told, self._told = self._told, None
+        assert told is not None
+        streams = self._asked_streams()
+        spots = {stream: number for number, stream in enumerate(streams)}
+        begin, end = (0, self._spot[1]), (len(streams) - 1, PARTITIONS_MAX - 1)
+        for answer in (told, held):
+            if answer.more:
+                end = min(end, _end(answer, spots))
+        if end < begin:
+            raise Lie("no-heads")
+        ours = {(place.stream, place.partition): place for place in held.places}
+        effects: list[Effect] = []
+        for place in told.places:
+            spot = (spots.get(place.stream, len(spots)), place.partition)
+            if begin <= spot <= end:
+                effects.extend(self._find_tails(place, ours.get(_at(place)), held.own))
+        number, partition = end[0] + self._spot[0], end[1] + 1
+        self._spot = (number, partition) if partition < PARTITIONS_MAX else (number + 1, 0)
+        return [*effects, *self._next()]
+
+    def _find_tails(self, theirs: PlaceHeads, ours: PlaceHeads | None, own: bytes) -> list[Effect]:
+        peer, followed, at = self.peer, self._followed, _at(theirs)
+        effects: list[Effect] = []
+        lasts = {} if ours is None else {head.log: head.last for head in ours.logs}
+        for head in theirs.logs:
+            if head.log == own or head.first > head.last:
+                continue
+            owns, last = head.log == peer.own, lasts.get(head.log)
+            if owns and last is not None and head.last < last:
+                effects.append(Rejected(peer.node, "log-went-back"))
+            if head.last <= (last or 0):
+                continue
+            if followed.may_follow(peer, (at, head.log), self._now_ns):
+                self.tails.append(
+                    Tail(
+                        place=at,
+                        log=head.log,
+                        held_last=last or 0,
+                        held=last is not None,
+                        horizon_ms=0 if ours is None else ours.horizon_ms,
+                        target=head.last,
+                        may_skip=owns or last is None,
+                    )
+                )
+                followed.logs[at, head.log] = peer
+        return effects
+
+    # A page
+
+    def _rows(self, asked: AskRows, told: TellRows) -> list[Effect]:
+        page = page_of(self.tails[0], asked, told)
+        if page is None:
+            return self._drop_tail()
+        self.tails.popleft()
+        self.page = page
+        return [Load(encode(Lacking(*page.tail.place, page.rows)), self)]
+
+    def _lacks(self, lacks: Lacks) -> list[Effect]:
+        assert self.page is not None
+        self.page.lack(lacks.seqs)
+        return self._ask(self.page.ask(self.peer.request + 1)) if lacks.seqs else self._keep()
+
+    def _messages(self, told: TellMessages) -> list[Effect]:
+        assert self.page is not None
+        checks = self.page.take(told, self)
+        return [*checks] if checks else self._keep()
+
+    def _keep(self) -> list[Effect]:
+        """All that could be had of a page is here, and good."""
+        page = self.page
+        assert page is not None
+        change, last = page.change()
+        if last <= page.tail.held_last:
+            return self._next()  # the peer has let go of it meanwhile: its next heads will say so
+        self._storing = last
+        key = ReplicaKey(*page.tail.place, page.tail.log)
+        return [Store(encode(key), encode(change), self)]
+
+    # What goes wrong
+
+    def _lied(self, reason: str) -> list[Effect]:
+        """Not asked about this log for a while; about others it is."""
+        counted = Rejected(self.peer.node, reason)
+        tail = self.page.tail if self.page is not None else next(iter(self.tails), None)
+        if tail is None:
+            self.done = True
+            return [counted]
+        self._followed.penalise(self.peer, tail.key, self._now_ns)
+        return [counted, *(self._drop_tail() if self.page is None else self._next())]
+
+    def _refused(self, asked: Question | None) -> list[Effect]:
+        if isinstance(asked, AskRows):
+            return self._drop_tail()
+        if isinstance(asked, AskMessages):
+            return self._next()
+        self.done = True
+        return []
+
+    def _drop_tail(self) -> list[Effect]:
+        self._followed.logs.pop(self.tails.popleft().key, None)
+        return self._next()
+
+
+def _at(place: PlaceHeads) -> tuple[StreamId, int]:
+    return place.stream, place.partition
+
+
+def _end(answer: TellHeads, spots: dict[StreamId, int]) -> Spot:
+    """The last place that an answer with more behind it tells of."""
+    if not answer.places or answer.places[-1].stream not in spots:
+        raise Lie("no-heads")
+    last = answer.places[-1]
+    return spots[last.stream], last.partition

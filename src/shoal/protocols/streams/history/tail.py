@@ -1,0 +1,147 @@
+"""Following one log of another storage node, page by page: what is known, and what is checked.
+
+A page begins with the last row that is held already: if that one differs, the log is not the one
+that it was. Then come the names of new rows; those whose messages are not held are asked for, and
+every signature among them is checked before any of it is stored.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TypeAlias
+
+import msgspec
+
+from shoal.base.errors import MalformedMessage
+from shoal.base.ids import MessageId, StreamId
+from shoal.base.units import MS_NS
+from shoal.kernel.effects import Verify
+from shoal.protocols.streams.config import SIGNATURE_BYTES
+from shoal.protocols.streams.history.disk import KeptRow, ReplicaChange
+from shoal.protocols.streams.history.messages import PAGE_ROWS_MAX
+from shoal.protocols.streams.history.sync_messages import (
+    AskMessages,
+    AskRows,
+    RowName,
+    TellMessages,
+    TellRows,
+)
+from shoal.protocols.streams.wire import decode_body, split_signed
+
+Place: TypeAlias = tuple[StreamId, int]
+PlaceLog: TypeAlias = tuple[Place, bytes]
+
+
+def body_digest(signed: bytes) -> bytes:
+    """Tells two bodies apart. The signature is left out: one body may be signed twice."""
+    return blake2b(memoryview(signed)[SIGNATURE_BYTES:], digest_size=16).digest()
+
+
+class Tail(msgspec.Struct, eq=False):
+    """A log of which a peer has more than we."""
+
+    place: Place
+    log: bytes
+    held_last: int
+    """Our replica ends here."""
+    held: bool
+    """We have a replica, be it empty."""
+    horizon_ms: int
+    """What we have let go of lies below: a new replica begins after it."""
+    target: int
+    """The peer has rows up to this one."""
+    may_skip: bool
+    """Rows before those that the peer has may be given up: it is the log's owner, or nothing of
+    the log is held."""
+
+    @property
+    def key(self) -> PlaceLog:
+        return self.place, self.log
+
+    def ask(self, request: int, rows_max: int) -> AskRows:
+        """The question for the next page."""
+        stream, partition = self.place
+        since_ns = 0 if self.held else self.horizon_ms * MS_NS
+        after = max(0, self.held_last - 1)
+        return AskRows(request, stream, partition, self.log, after, since_ns, rows_max)
+
+
+class Lie(Exception):
+    """A peer said what cannot be true; the text is the reason it is counted under."""
+
+
+class Page(msgspec.Struct, eq=False):
+    """Rows of a log on their way into our replica."""
+
+    tail: Tail
+    rows: tuple[RowName, ...]
+    advance: bool
+    lacking: dict[int, RowName] = {}
+    messages: dict[int, bytes] = {}
+    unchecked: int = 0
+    forged: bool = False
+
+    def lack(self, seqs: tuple[int, ...]) -> None:
+        """The disk says of which rows the messages are not held."""
+        names = {row.seq: row for row in self.rows}
+        self.lacking = {seq: names[seq] for seq in seqs}
+
+    def ask(self, request: int) -> AskMessages:
+        """The question for the messages that are lacking."""
+        stream, partition = self.tail.place
+        seqs = tuple(self.lacking)[:PAGE_ROWS_MAX]
+        return AskMessages(request, stream, partition, self.tail.log, seqs)
+
+    def take(self, told: TellMessages, token: object) -> list[Verify]:
+        """Messages came: signatures to check, or Lie."""
+        checks: list[Verify] = []
+        for seq, signed in ((row.seq, row.signed) for row in told.rows):
+            name = self.lacking.get(seq)
+            if name is None or seq in self.messages:
+                raise Lie("unasked-message")
+            try:
+                id = decode_body(signed).id
+            except MalformedMessage:
+                raise Lie("malformed-body") from None
+            if id != id_of(self.tail.place, name) or body_digest(signed) != name.digest:
+                raise Lie("another-message")
+            self.messages[seq] = signed
+            signature, body = split_signed(signed)
+            checks.append(Verify(id.publisher, body, signature, token))
+        self.unchecked = len(checks)
+        return checks
+
+    def change(self) -> tuple[ReplicaChange, int]:
+        """What can be stored now, and the last seq of it: rows up to the first whose message is
+        lacking still."""
+        kept: list[KeptRow] = []
+        for row in self.rows:
+            if row.seq in self.lacking and row.seq not in self.messages:
+                break
+            name = row.seq, row.ingest_ns, row.timestamp_ms, row.sequence, row.publisher, row.chain
+            kept.append(KeptRow(*name, self.messages.get(row.seq)))
+        return ReplicaChange(tuple(kept), self.advance), kept[-1].seq if kept else 0
+
+
+def page_of(tail: Tail, asked: AskRows, told: TellRows) -> Page | None:
+    """The page that a peer told of, None if there is nothing to be had now, or Lie."""
+    rows = told.rows
+    if not rows:
+        return None
+    first = rows[0].seq
+    if first <= asked.after_seq or len(rows) > asked.rows_max:
+        raise Lie("unasked-rows")
+    newest_ns = 0
+    for number, row in enumerate(rows):
+        if row.seq != first + number or row.ingest_ns < newest_ns:
+            raise Lie("no-log")
+        newest_ns = row.ingest_ns
+    advance = first > tail.held_last + 1
+    if advance and not tail.may_skip:
+        return None
+    return Page(tail, rows, advance)
+
+
+def id_of(place: Place, name: RowName) -> MessageId:
+    """The id of a row's message."""
+    return MessageId(*place, name.timestamp_ms, name.sequence, name.publisher, name.chain)

@@ -1,0 +1,278 @@
+"""With which tracker each stream of a node is: failing over, and coming back.
+
+Theory of operation. Every stream ranks the trackers (`ring.py`). It is with the first of them that
+can be reached. When that one is lost, it is dialled once more; if it cannot be had, the stream goes
+to the next, taking along its epoch, counter and neighbours, from which the next one learns the
+topology. While any stream is not where it would rather be, better trackers are dialled every
+`seek_ns`; one that answers is joined first, and only when it has given an instruction is the other
+one left. So there is always one tracker that is obeyed, or none, and then everything stays as it
+is. All nodes rank alike, so that a stream that fell in two comes together where all can go.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+
+from shoal.base.errors import InvariantViolated
+from shoal.base.ids import NodeId, StreamId
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import CancelTimer, Effect, Send, SetTimer
+from shoal.protocols.streams.config import DEGREE_MAX, NodeConfig
+from shoal.protocols.streams.messages import Instruction, Join, Leave
+from shoal.protocols.streams.overlay import Overlay
+from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.tracker_link import TrackerLink
+
+SEEK = "seek"
+TRACKER_TIMERS = ("dial", "patience", "join", "leave")  # the first field of their keys
+
+
+class Seat(msgspec.Struct):
+    """Where one stream is."""
+
+    overlay: Overlay
+    order: tuple[NodeId, ...]
+    at: NodeId | None = None
+    """The tracker that is obeyed."""
+    moving: NodeId | None = None
+    """A better one that was joined and has not given an instruction yet."""
+    answered: bool = False
+    """The one that is obeyed has given an instruction since it was joined."""
+
+    @property
+    def stream(self) -> StreamId:
+        return self.overlay.stream
+
+    def prefers(self, tracker: NodeId) -> bool:
+        """Whether a tracker is better than all that this stream has to do with."""
+        if tracker not in self.order:
+            return False
+        best = self.moving if self.moving is not None else self.at
+        return best is None or self.order.index(tracker) < self.order.index(best)
+
+
+class Trackers:
+    """All trackers of a node, and the streams that are with them."""
+
+    def __init__(self, node: NodeId, ring: TrackerRing, rng: Random, config: NodeConfig) -> None:
+        self.own = Contact(node)
+        """How this node is reached; set when it starts."""
+        self.ring = ring
+        self._rng = rng
+        self._config = config
+        self._links = {n: TrackerLink(c, rng, config) for n, c in ring.trackers.items()}
+        self._seats: dict[StreamId, Seat] = {}
+        self._seeking = False
+
+    def __contains__(self, node: NodeId) -> bool:
+        """Whether a node is a tracker at all."""
+        return node in self._links
+
+    def at(self, stream: StreamId) -> NodeId | None:
+        """The tracker that a stream is with, if any."""
+        seat = self._seats.get(stream)
+        return None if seat is None else seat.at
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated on impossible state."""
+        for stream, seat in self._seats.items():
+            for tracker in (seat.at, seat.moving):
+                if tracker is not None and stream not in self._links[tracker].streams:
+                    raise InvariantViolated(f"{stream}: its tracker does not count it")
+            if seat.moving is not None and not self._links[seat.moving].up:
+                raise InvariantViolated(f"{stream}: moving to a tracker that is not there")
+            if seat.at is None and seat.moving is not None:
+                raise InvariantViolated(f"{stream}: moving without being anywhere")
+            if seat.at != seat.order[0] and not self._seeking:
+                raise InvariantViolated(f"{stream}: not at its best, and nobody looks")
+        for tracker, link in self._links.items():
+            if link.streams and not (link.claimed or link.pausing):
+                raise InvariantViolated(f"{tracker.hex()} has streams and nobody dials it")
+            for stream in link.streams:
+                seat_ = self._seats.get(stream)
+                if seat_ is None or tracker not in (seat_.at, seat_.moving):
+                    raise InvariantViolated(f"{stream}: counted by {tracker.hex()}, not there")
+
+    # Streams
+
+    def join(self, overlay: Overlay, now_ns: int) -> list[Effect]:
+        """Take part in a stream: say so now, or when a tracker is there."""
+        order = tuple([contact.node for contact in self.ring.order(overlay.stream)])
+        seat = self._seats[overlay.stream] = Seat(overlay, order)
+        return self._find(seat, now_ns)
+
+    def leave(self, stream: StreamId) -> list[Effect]:
+        """Be out of a stream."""
+        seat = self._seats.pop(stream)
+        effects: list[Effect] = [CancelTimer(("join", stream))]
+        for tracker in (seat.at, seat.moving):
+            if tracker is not None:
+                effects.extend(self._links[tracker].leave(stream))
+        return effects
+
+    def instructed(self, tracker: NodeId, message: Instruction) -> tuple[bool, list[Effect]]:
+        """Whether an instruction of a tracker is to be obeyed, and what else follows from it."""
+        seat, link = self._seats.get(message.stream), self._links[tracker]
+        if seat is None or tracker not in (seat.at, seat.moving):
+            return False, [Send(Leave(message.stream), (tracker,))]  # our Leave was lost
+        overlay = seat.overlay
+        newer = (message.epoch, message.counter) > (overlay.epoch, overlay.counter)
+        moving = tracker == seat.moving
+        if message.epoch < overlay.epoch or (moving and not newer):
+            # Another tracker went beyond it meanwhile. It has to know, or its word is lost on us.
+            return False, self._say_join(seat, link)
+        effects: list[Effect] = []
+        if moving:
+            assert seat.at is not None  # there is no moving from nowhere
+            # Others are moving too. Were the old tracker to close the overlay over those who have
+            # gone, it would move the links of those who have not.
+            effects += self._links[seat.at].leave(seat.stream, self._config.linger_ns)
+            self._sit(seat, link)
+        seat.answered = True
+        if seat.moving is None:
+            effects.append(CancelTimer(("join", seat.stream)))
+        return True, effects
+
+    def left(self, tracker: NodeId, stream: StreamId) -> list[Effect]:
+        """A tracker says that we are not in a stream."""
+        seat, link = self._seats.get(stream), self._links[tracker]
+        if seat is None or tracker not in (seat.at, seat.moving):
+            return link.left(stream)
+        # It does not know us: our Join was lost, or it is another tracker than it was.
+        if tracker == seat.at:
+            seat.overlay.forget_version()
+        return self._say_join(seat, link)
+
+    # Links
+
+    def opened(self, tracker: NodeId) -> list[Effect]:
+        """A tracker is there: those who are with it join, and those who would rather be."""
+        link = self._links[tracker]
+        effects = link.opened()
+        for seat in self._seats.values():
+            if seat.at == tracker:
+                effects += self._say_join(seat, link)
+            elif seat.prefers(tracker):
+                effects += self._draw(seat, link)
+        for stream in link.leaving:  # but for those that have just joined again
+            effects += link.say_leave(stream)
+        return effects + link.let_go()
+
+    def lost(self, tracker: NodeId, now_ns: int) -> list[Effect]:
+        """The link to a tracker broke, or could not be made."""
+        link = self._links[tracker]
+        effects = link.lost(now_ns)
+        for stream in list(link.streams):
+            seat = self._seats[stream]
+            if seat.moving == tracker:
+                seat.moving = None
+                link.part(stream)
+            elif seat.moving is not None:
+                link.part(stream)
+                self._sit(seat, self._links[seat.moving])
+            elif not link.pausing:
+                effects += self._find(seat, now_ns)
+        return effects
+
+    # Timers
+
+    def timer(self, key: Any, now_ns: int) -> list[Effect]:
+        """SEEK, or one of TRACKER_TIMERS, ran out."""
+        if key == SEEK:
+            return self._look()
+        name, of = key[0], key[1]
+        if name == "join":
+            return self._join_again(of)
+        if name == "leave":
+            return self._links[key[2]].say_leave(of)
+        return self._links[of].redial() if name == "dial" else self._give_up(of, now_ns)
+
+    def _give_up(self, tracker: NodeId, now_ns: int) -> list[Effect]:
+        link = self._links[tracker]
+        effects: list[Effect] = []
+        if link.give_up(now_ns):
+            for stream in list(link.streams):
+                effects += self._find(self._seats[stream], now_ns)
+        return effects
+
+    def _look(self) -> list[Effect]:
+        """Dial the trackers that streams would rather be with."""
+        self._seeking = False
+        wanted: dict[NodeId, None] = {}
+        for seat in self._seats.values():
+            for tracker in seat.order:
+                if tracker == seat.at:
+                    break
+                wanted[tracker] = None
+        effects = [effect for tracker in wanted for effect in self._links[tracker].claim()]
+        better = any(seat.at != seat.order[0] for seat in self._seats.values())
+        return effects + self._seek_later() if better else effects
+
+    def _join_again(self, stream: StreamId) -> list[Effect]:
+        seat = self._seats.get(stream)
+        effects: list[Effect] = []
+        if seat is None:
+            return effects
+        if seat.at is not None and not seat.answered and self._links[seat.at].up:
+            effects += self._say_join(seat, self._links[seat.at])
+        if seat.moving is not None:
+            effects += self._say_join(seat, self._links[seat.moving])
+        return effects
+
+    # Steps
+
+    def _find(self, seat: Seat, now_ns: int) -> list[Effect]:
+        """Go to the best tracker that has not just failed."""
+        if seat.at is not None:
+            self._links[seat.at].part(seat.stream)
+            seat.at = None
+        effects: list[Effect] = []
+        for tracker in seat.order:
+            link = self._links[tracker]
+            if not link.failed(now_ns):
+                self._sit(seat, link)
+                effects = self._say_join(seat, link) if link.up else link.claim()
+                break
+        return effects if seat.at == seat.order[0] else effects + self._seek_later()
+
+    def _draw(self, seat: Seat, link: TrackerLink) -> list[Effect]:
+        """A better tracker than those that a stream has to do with is there: go to it."""
+        effects: list[Effect] = []
+        if seat.moving is not None:
+            effects += self._links[seat.moving].leave(seat.stream)
+            seat.moving = None
+        old = None if seat.at is None else self._links[seat.at]
+        if old is not None and old.up:
+            seat.moving = link.node
+            link.streams[seat.stream] = False
+        else:
+            if old is not None:
+                effects += old.leave(seat.stream)
+            self._sit(seat, link)
+        return effects + self._say_join(seat, link)
+
+    def _sit(self, seat: Seat, link: TrackerLink) -> None:
+        seat.at = seat.overlay.tracker = link.node
+        seat.moving = None
+        seat.answered = False
+        link.streams.setdefault(seat.stream, False)
+
+    def _say_join(self, seat: Seat, link: TrackerLink) -> list[Effect]:
+        link.streams[seat.stream] = True
+        link.leaving.pop(seat.stream, None)
+        seat.answered = seat.answered and link.node != seat.at
+        overlay = seat.overlay
+        neighbours = tuple(overlay.active())[:DEGREE_MAX]
+        join = Join(seat.stream, self.own, overlay.epoch, overlay.counter, neighbours)
+        timer = SetTimer(("join", seat.stream), self._config.join_retry_ns)
+        return [Send(join, (link.node,)), timer]
+
+    def _seek_later(self) -> list[Effect]:
+        if self._seeking:
+            return []
+        self._seeking = True
+        least_ns = self._config.seek_ns * 3 // 4
+        return [SetTimer(SEEK, least_ns + self._rng.randrange(self._config.seek_ns // 2))]

@@ -1,0 +1,291 @@
+"""A gap whose publisher and neighbours are gone: filled from storage, or told in its place.
+
+Storage nodes are outside the overlay here, so that nothing is filled by them as neighbours.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from shoal.base.ids import StreamId
+from shoal.base.units import S_NS
+from shoal.identity import PrivateKey, SeededEntropy
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Effect, OpenLink, Send
+from shoal.kernel.inputs import Input, MessageReceived
+from shoal.kernel.machine import Machine
+from shoal.kernel.records import GapAbandoned
+from shoal.protocols.streams.commands import (
+    JoinStream,
+    MessageArrived,
+    Publish,
+    PublishAccepted,
+)
+from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.history.client import HistoryClient
+from shoal.protocols.streams.history.messages import QUESTIONS
+from shoal.protocols.streams.history.wire import HistoryCodec
+from shoal.protocols.streams.messages import Flood
+from shoal.protocols.streams.node import StreamNode
+from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.wire import StreamsCodec, decode_body
+from shoal.sim import RegionDelay, SimNode, Simulation, load_table
+from shoal.sim.checkers import DeliveredOnce, MachineInvariants
+from shoal.sim.faults import Loss
+from shoal.sim.network import Frame, LinkEnd, Shaper
+from shoal.sim.trace import Row
+from tests.support.history import Keeper
+
+STREAM = StreamId("0xowner/city/vehicles")
+MEMBERS = 8
+RUNS = 6
+SILENT = "silent"
+AWAY = "away"
+EMPTY = "empty"
+LYING = "lying"
+
+
+class KeeperNode:
+    """The machine of a storage node, with a keeper's answers."""
+
+    accepts = QUESTIONS
+
+    def __init__(self, keeper: Keeper, how: str) -> None:
+        self._keeper = keeper
+        self._how = how
+
+    def handle(self, event: Input, now_ns: int) -> list[Effect]:
+        if not isinstance(event, MessageReceived) or self._how == SILENT:
+            return []
+        answer = self._keeper.answer(event.message)
+        if self._how == LYING:
+            forged = tuple(bytes(65) + signed[65:] for signed in answer.rows)
+            answer = type(answer)(answer.request, forged, answer.next)
+        # Whoever is asked claims the link too, or it would be closed as unclaimed.
+        claim = OpenLink(Contact(event.peer), "answers")
+        return [claim, Send(answer, (event.peer,))]
+
+    def check_invariants(self) -> None:
+        """There is nothing to break."""
+
+
+class NoData(Shaper):
+    """One node gets no stream messages for a while; all else comes through."""
+
+    keeps_order = True
+
+    def __init__(self, victim: SimNode) -> None:
+        self.victim = victim
+
+    def cuts(self, a: Any, b: Any) -> bool:
+        return False
+
+    def shape(self, end: LinkEnd, frame: Frame, arrivals_ns: list[int]) -> list[int]:
+        is_data = isinstance(frame.message, Flood)
+        return [] if is_data and end.peer == self.victim.id else arrivals_ns
+
+
+class Story:
+    """Eight members, of whom the last one misses something, and two storage nodes."""
+
+    def __init__(self, seed: int, storage: tuple[str, str]) -> None:
+        self.simulation = Simulation(
+            seed,
+            RegionDelay(load_table("aws")),
+            codecs=[StreamsCodec(), HistoryCodec()],
+            checkers=[MachineInvariants(), DeliveredOnce()],
+        )
+        entropy = SeededEntropy(seed)
+        self.kept: list[bytes] = []
+        self.delivered: list[tuple[bytes, bool]] = []
+        self.abandoned = 0
+        self.simulation.trace.to(self._rows)
+        tracker = PrivateKey.generate(entropy)
+        self._ring = TrackerRing([Contact(tracker.address)])
+        self.members = [self._member(PrivateKey.generate(entropy)) for _ in range(MEMBERS)]
+        self.fresh = [self._member(PrivateKey.generate(entropy)) for _ in range(MEMBERS)]
+        self.late = self.members[-1]
+        self.late.listeners.append(self._told)
+        contacts = []
+        for how in storage:
+            id = PrivateKey.generate(entropy).address
+            contacts.append(Contact(id))
+            node = self.simulation.add_node(id, partial(self._make_keeper, how), role="storage")
+            if how != AWAY:
+                node.start()
+        self._contacts = tuple(contacts)
+        self.simulation.add_node(tracker.address, self._make_tracker, role="tracker").start()
+
+    def _member(self, key: PrivateKey) -> SimNode:
+        node = self.simulation.add_node(key.address, partial(self._make_member, key))
+        node.listeners.append(self._published)
+        return node
+
+    def _make_member(self, key: PrivateKey, node: SimNode) -> list[Machine]:
+        rng = self.simulation.random("node", node.index)
+        return [
+            StreamNode(node.id, self._ring, key.sign, "c", rng),
+            HistoryClient(node.id, self._ring.order),
+        ]
+
+    def _make_tracker(self, node: SimNode) -> list[Machine]:
+        def policy(stream: StreamId) -> RandomPolicy:
+            return RandomPolicy(4, self.simulation.random("policy", stream))
+
+        return [Tracker(policy, storage_of=lambda stream: self._contacts)]
+
+    def _make_keeper(self, how: str, node: SimNode) -> list[Machine]:
+        return [KeeperNode(Kept([] if how == EMPTY else self.kept), how)]
+
+    def _published(self, event: Any) -> None:
+        if isinstance(event, PublishAccepted):
+            self.kept.append(event.signed)
+
+    def _told(self, event: Any) -> None:
+        if isinstance(event, MessageArrived):
+            self.delivered.append((event.message.content, event.gap_before))
+
+    def _rows(self, rows: list[Row]) -> None:
+        self.abandoned += sum(
+            isinstance(record, GapAbandoned) and node == self.late.id for _, node, record in rows
+        )
+
+    # The story
+
+    def join(self, nodes: list[SimNode]) -> None:
+        for node in nodes:
+            node.start()
+            node.command(0, JoinStream(STREAM))
+        self.simulation.run_for(15)
+
+    def publish(self, node: SimNode, *contents: int) -> None:
+        for content in contents:
+            node.command(0, Publish(STREAM, b"%d" % content))
+            self.simulation.run_for(0.05)
+
+    def miss(self, *contents: int) -> None:
+        """The late one misses some messages, and gets to know of it with the one after them."""
+        shaper = NoData(self.late)
+        self.simulation.add_shaper(shaper)
+        self.publish(self.members[0], *contents[:-1])
+        self.simulation.run_for(0.3)
+        self.simulation.remove_shaper(shaper)
+        self.publish(self.members[0], contents[-1])
+
+    def everybody_dies(self) -> None:
+        for node in self.members[:-1]:
+            node.crash()
+
+    def contents(self) -> list[int]:
+        return [int(content) for content, _ in self.delivered]
+
+    def gaps(self) -> list[int]:
+        return [int(content) for content, gap in self.delivered if gap]
+
+
+class Kept(Keeper):
+    """Sees what is published later, too."""
+
+    def __init__(self, messages: list[bytes]) -> None:
+        super().__init__(page_rows=3)
+        self._source = messages
+
+    def answer(self, question: Any) -> Any:
+        self.messages = sorted(self._source, key=lambda signed: decode_body(signed).id.timestamp_ms)
+        return super().answer(question)
+
+
+def play(seed: int, storage: tuple[str, str], *, neighbours: bool, loss: float = 0.0) -> Story:
+    """1 to 5 come, 6 to 12 do not, 13 shows it, and then all who could help are gone."""
+    story = Story(seed, storage)
+    story.join(story.members)
+    story.publish(story.members[0], 1, 2, 3, 4, 5)
+    story.simulation.run_for(5)
+    assert story.contents() == [1, 2, 3, 4, 5]
+    story.miss(6, 7, 8, 9, 10, 11, 12, 13)
+    story.simulation.run_for(0.15)
+    assert story.contents() == [1, 2, 3, 4, 5], "13 has come, and waits"
+    if loss:
+        now_s = story.simulation.time_s
+        Loss(probability=loss, start_s=now_s, end_s=now_s + 120).install(story.simulation)
+    story.everybody_dies()
+    if neighbours:
+        story.join(story.fresh)  # who have never heard of it
+    story.simulation.run_for(90)
+    if not neighbours:
+        story.join(story.fresh)
+    return story
+
+
+STORAGE = [
+    ("good", "good"),
+    (AWAY, "good"),
+    ("good", SILENT),
+    (SILENT, "good"),
+    (EMPTY, "good"),
+    ("good", LYING),
+    (LYING, "good"),
+]
+
+
+@pytest.mark.parametrize("storage", STORAGE)
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_a_gap_that_nobody_alive_can_fill_is_filled_from_storage(
+    seed: int, storage: tuple[str, str], neighbours: bool
+) -> None:
+    story = play(seed, storage, neighbours=neighbours)
+    story.publish(story.fresh[0], 14, 15)
+    story.simulation.run_for(5)
+    assert story.contents() == list(range(1, 16))
+    assert story.gaps() == []
+    assert story.abandoned == 0
+
+
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_it_is_filled_over_links_that_lose_a_third(seed: int, neighbours: bool) -> None:
+    """Questions and answers get lost too: mostly all of it comes, or else a gap is told."""
+    filled = 0
+    for number in range(RUNS):
+        story = play(seed + number, ("good", "good"), neighbours=neighbours, loss=0.3)
+        contents = story.contents()
+        assert contents[-1] == 13
+        assert contents == sorted(contents)
+        assert story.abandoned == len(story.gaps())
+        if not story.abandoned:
+            assert contents == list(range(1, 14))
+            filled += 1
+    assert filled >= RUNS // 2
+
+
+@pytest.mark.parametrize("storage", [(AWAY, AWAY), (SILENT, AWAY), (LYING, SILENT), (EMPTY, EMPTY)])
+@pytest.mark.parametrize("neighbours", [False, True])
+def test_if_storage_fails_too_the_gap_is_told_in_its_place_and_all_goes_on(
+    seed: int, storage: tuple[str, str], neighbours: bool
+) -> None:
+    story = play(seed, storage, neighbours=neighbours)
+    story.publish(story.fresh[0], 14, 15)
+    story.simulation.run_for(5)
+    assert story.contents() == [1, 2, 3, 4, 5, 13, 14, 15]
+    assert story.gaps() == [13]
+    assert story.abandoned == 1
+
+
+def test_a_node_without_a_history_machine_gives_up_in_time(seed: int) -> None:
+    class Plain(Story):
+        def _make_member(self, key: PrivateKey, node: SimNode) -> list[Machine]:
+            return super()._make_member(key, node)[:1]
+
+    story = Plain(seed, ("good", "good"))
+    story.join(story.members)
+    story.publish(story.members[0], 1, 2)
+    story.miss(3, 4, 5)
+    story.simulation.run_for(0.15)
+    story.everybody_dies()
+    story.simulation.run_for(NodeConfig().storage_wait_ns / S_NS + 2)
+    assert story.contents() == [1, 2, 5]
+    assert story.gaps() == [5]

@@ -1,0 +1,82 @@
+"""A storage node on a fake host: its disk is a real store, its signatures are cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from shoal.base.ids import NodeId, StreamId
+from shoal.identity import SeededEntropy
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Verify
+from shoal.kernel.fake_host import FakeHost
+from shoal.kernel.inputs import Verified
+from shoal.kernel.machine import Machine
+from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.config import StorageConfig, SyncConfig
+from shoal.protocols.streams.history.storage_node import StorageNode
+from shoal.protocols.streams.history.sync import StorageSync
+from shoal.protocols.streams.history.wire import HistoryCodec
+from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.storage.config import DEFAULTS, StoreConfig
+from shoal.storage.disk import StoreDisk
+from shoal.storage.store import Store
+from tests.support.streams import NOW_NS, STREAM, body_of, is_signed, message_id, signed_by
+
+CODEC = HistoryCodec()
+
+
+class StorageHost(FakeHost):
+    """StorageNode and StorageSync; slow work is done when a test says so, or by `settle`."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        folder: Path,
+        *,
+        peers: Sequence[NodeId] = (),
+        streams: Sequence[StreamId] = (STREAM,),
+        config: StorageConfig | None = None,
+        sync_config: SyncConfig | None = None,
+        store_config: StoreConfig = DEFAULTS,
+    ) -> None:
+        self.store_below = Store(folder, SeededEntropy(node), store_config)
+        self.port = StoreDisk(self.store_below)
+        contacts = tuple(Contact(peer) for peer in peers)
+        self.storage = StorageNode(node, lambda stream: stream in streams, config)
+        self.sync = StorageSync(node, lambda _: contacts, Random(1), sync_config)
+        machines: list[Machine] = [self.storage, self.sync]
+        super().__init__(node, machines)
+        self.time_ns = NOW_NS
+        self.start()
+
+    def finish_one(self, *, valid: bool = True) -> None:
+        slot, work = self.slow_work.popleft()
+        if isinstance(work, Verify):
+            self.feed(slot, Verified(work.token, is_signed(work)))
+        else:
+            self.feed(slot, self.port.work([(slot, work)], self.time_ns)[0])
+        for machine in self.machines:
+            machine.check_invariants()
+
+    def said(self, peer: NodeId) -> list[Any]:
+        """What was sent to a peer since the last time, through the codec."""
+        said = [CODEC.decode(CODEC.encode(message)) for to, message in self.sent if to == peer]
+        self.sent = [entry for entry in self.sent if entry[0] != peer]
+        return said
+
+    def reasons(self) -> list[str]:
+        """Why things were rejected."""
+        return [record.reason for record in self.records if isinstance(record, Rejected)]
+
+    def close(self) -> None:
+        self.store_below.close()
+
+
+def message(number: int, size: int = 10, **names: Any) -> VerifiedMessage:
+    """A message of Carol's, a millisecond after the one before, signed as `is_signed` knows it."""
+    id = message_id(0, timestamp_ms=NOW_NS // 1_000_000 - 100_000 + number, **names)
+    body = body_of(id, number.to_bytes(4) + bytes(size))
+    return VerifiedMessage(id, None, 0, body.content, signed_by(id.publisher, body))
