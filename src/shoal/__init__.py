@@ -12,26 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.base.errors import (
     ConfigError,
+    HistoryUnavailable,
     IdentityError,
     NotFound,
+    OffsetExpired,
     RemoteError,
     ShoalError,
     UsageError,
 )
 
 if TYPE_CHECKING:
-    from shoal.node import Gap, Message, NetworkFile, Node, Stream, Subscription
+    from shoal.node import Gap, Last, Message, NetworkFile, Node, Stream, Subscription
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ConfigError",
     "Gap",
+    "HistoryUnavailable",
     "IdentityError",
+    "Last",
     "Message",
     "NetworkFile",
     "Node",
     "NotFound",
+    "OffsetExpired",
     "RemoteError",
     "ShoalError",
     "Stream",

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from shoal.node.partitions import partition_of
 from tests.cli.test_app import ends
 from tests.cli.test_serve import tracker
 from tests.node.network import free_port
@@ -152,6 +153,28 @@ def test_misuse_is_one_line_and_exit_code_2(
     assert line.startswith("shoal: ")
     assert complaint in line
     assert "Traceback" not in done.stderr
+
+
+def test_partitions_are_chosen_by_number_or_key(network: Path) -> None:
+    with (network / "shoal.toml").open("a") as file:
+        file.write('\n[[streams]]\nid = "*"\npartitions = 4\n')
+    bus = partition_of("bus 7", 4)
+    other = (bus + 1) % 4
+    choice = ["--partition", str(bus), "--partition", str((bus + 2) % 4)]
+    with Subscriber(network) as everything, Subscriber(network, *choice) as some:
+        publish(network, "a\nb\n", "--key", "bus 7")
+        publish(network, "c\n", "--partition", str(other))
+        everything.wait_for(lambda: len(everything.out) == 3)
+        lines = [json.loads(line) for line in everything.out]
+        assert [(line["content"], line["partition"]) for line in lines] == [
+            ("a", bus), ("b", bus), ("c", other)
+        ]  # fmt: skip
+        publish(network, "0\n1\n2\n3\n")
+        some.wait_for(lambda: len(some.out) == 4)
+        assert sorted(map(str, some.contents())) == sorted(["a", "b", str(bus), str((bus + 2) % 4)])
+    done = run("stream", "publish", STREAM, "--partition", "4", folder=network, text="x\n")
+    assert done.returncode != 0
+    assert f"partition 4: {STREAM} has partitions 0..3" in done.stderr
 
 
 @pytest.mark.parametrize("command", [[], ["publish"], ["subscribe"]])

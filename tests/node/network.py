@@ -10,9 +10,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
+import msgspec
+
 from shoal.identity import SeededEntropy
 from shoal.node import Message, NetworkFile, Node, Subscription
-from shoal.node.network_file import NodeSection, TrackerSection, tracker_contact
+from shoal.node.network_file import NodeSection, StreamSettings, TrackerSection, tracker_contact
 from tests.runtime.world import left_over
 from tests.transport.recorder import until
 
@@ -43,9 +45,10 @@ class Town:
         self._stack = stack
         self.nodes: list[Node] = []
 
-    async def move_in(self, count: int = 1) -> list[Node]:
-        """Some more nodes."""
-        network = network_of(self.tracker)
+    async def move_in(self, count: int = 1, *, partitions: int = 1) -> list[Node]:
+        """Some more nodes, in whose network every stream has so many partitions."""
+        settings = (StreamSettings(partitions=partitions),)
+        network = msgspec.structs.replace(network_of(self.tracker), streams=settings)
         nodes = [await self._stack.enter_async_context(Node.open(network)) for _ in range(count)]
         self.nodes += nodes
         return nodes

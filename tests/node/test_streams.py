@@ -91,7 +91,7 @@ def test_a_node_without_a_tracker_says_what_is_missing() -> None:
 )
 def test_what_is_published_is_what_arrives(content: Any) -> None:
     async def scenario(town: Town) -> None:
-        one, two = await town.move_in(2)
+        one, two = await town.move_in(2, partitions=4)
         stream = await one.create_stream("/x")
         other = await two.open_stream(stream.id)
         async with other.subscribe() as messages:
@@ -134,10 +134,10 @@ def test_content_that_cannot_travel_is_refused() -> None:
         with pytest.raises(UsageError, match="split it"):
             await stream.publish(bytes(1_000_000))
         for partition in (-1, 100):
-            with pytest.raises(UsageError, match=r"choose one of 0\.\.99"):
+            with pytest.raises(UsageError, match="has one partition, 0; more are set"):
                 await stream.publish(1, partition=partition)
-        with pytest.raises(UsageError, match="only 'latest' exists"):
-            async with stream.subscribe("earliest"):
+        with pytest.raises(UsageError, match="give 'earliest', a datetime, Last"):
+            async with stream.subscribe("tomorrow"):
                 raise AssertionError("never reached")
         with pytest.raises(UsageError, match="give 1 or more"):
             async with stream.subscribe(queue_max=0):

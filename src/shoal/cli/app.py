@@ -17,7 +17,7 @@ from shoal.base.errors import ShoalError, UsageError
 from shoal.cli.demo.command import demo
 from shoal.cli.key import key
 from shoal.cli.lab import lab
-from shoal.cli.serve import node, tracker
+from shoal.cli.serve import node, storage, tracker
 from shoal.cli.stream import stream
 
 EXIT_FAILED = 1
@@ -34,6 +34,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(tracker)
 app.command()(node)
+app.command()(storage)
 app.add_typer(stream, name="stream")
 app.add_typer(key, name="key")
 app.add_typer(lab, name="lab")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,6 +37,14 @@ def run(
     wire: Annotated[
         bool, typer.Option("--wire", help="Pass every message through its codec.")
     ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write the run's tables, as Parquet, into a folder of its own in DIR.",
+            show_default=False,
+        ),
+    ] = None,
     check: Annotated[
         bool | None,
         typer.Option(
@@ -55,13 +65,17 @@ def run(
     from shoal.cli.progress import ProgressLine
     from shoal.cli.tables import show_result
     from shoal.lab.catalogue import find_scenario
+    from shoal.lab.run_files import RunWriter
     from shoal.lab.runner import replay_command, run_scenario
     from shoal.lab.scenario import load_scenario
 
     overrides = [*(settings or ()), *(["network.wire=true"] if wire else ())]
     scenario = load_scenario(find_scenario(name), overrides)
     seed = scenario.seed if seed is None else seed
-    with ProgressLine(f"{scenario.name}, seed {seed}") as progress:
+    with (
+        nullcontext() if out is None else RunWriter(out) as writer,
+        ProgressLine(f"{scenario.name}, seed {seed}") as progress,
+    ):
         result = run_scenario(
             scenario,
             seed,
@@ -70,6 +84,7 @@ def run(
             # By the name that was given: a file need not lie among those that have a name.
             replay=replay_command(name, seed, overrides, check),
             progress=progress.update,
+            writer=writer,
         )
     if json:
         print(result.as_json().decode())

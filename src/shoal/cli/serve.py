@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
+import sys
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from shoal.gateway.history import HistoryQuery, ReadLines
+    from shoal.node import Node
     from shoal.node.network_file import NetworkFile
 
 Listen = Annotated[
@@ -67,6 +70,45 @@ def node(
     run_until_stopped(_serve(load_network_file(config), stream or []))
 
 
+def storage(
+    config: Config = Path("shoal.toml"),
+    listen: Listen = None,
+    key: Key = None,
+    passphrase: Passphrase = None,
+    gateway: Gateway = None,
+    folder: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Where messages are kept; made if new.")
+    ] = None,
+) -> None:
+    """Run a storage node: it keeps the streams that name it, and resends them.
+
+    Prints the [[storage_nodes]] entry for the network files of its trackers and nodes. A stream
+    names it as storage = ["0x..."] under [[streams]], so it needs a key to be the same each time.
+
+    Example: shoal storage --key storage.key --folder store --listen ws://127.0.0.1:7710
+    """
+    from msgspec.structs import replace
+
+    from shoal.node.network_file import (
+        GatewaySection,
+        NodeSection,
+        StorageSection,
+        load_network_file,
+    )
+
+    network = load_network_file(config)
+    section, node = network.storage or StorageSection(), network.node
+    # Paths on the command line begin where it is given.
+    path = node.key if key is None else str(Path(key).absolute())
+    source = node.passphrase if passphrase is None else passphrase
+    node = NodeSection(path, source, tuple(listen) if listen else node.listen, node.certificate)
+    if folder is not None:
+        section = replace(section, folder=str(Path(folder).absolute()))
+    serving = network.gateway if gateway is None else GatewaySection(gateway)
+    network = replace(network, node=node, storage=section, gateway=serving)
+    run_until_stopped(_serve(network, []))
+
+
 def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
     """Run to the end, or until SIGINT or SIGTERM, which end it in good order."""
     import signal
@@ -89,20 +131,52 @@ def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
 
 async def _serve(network: NetworkFile, streams: list[str]) -> None:
     from shoal.gateway import Gateway
+    from shoal.kernel.contact import Contact
     from shoal.node import Node
 
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(Node.open(network))
         if network.gateway is not None:
-            gateway = Gateway(running.host, running.tracker)
+            disk = None if running.storage is None else running.storage.disk
+            lines = reader_of(running) if network.trackers_of(Contact(running.id)) else None
+            gateway = Gateway(running.host, running.tracker, lines=lines, disk=disk)
             stack.push_async_callback(gateway.close)
             print(f"# gateway {await gateway.open(network.gateway.listen)}", flush=True)
         if running.tracker is not None:
-            print("[[trackers]]")
-            print(f'id = "0x{running.id.hex()}"')
-            print(f"addresses = {json.dumps(running.addresses)}", flush=True)
-        else:
+            _print_entry("trackers", running)
+        if running.storage is not None:
+            _print_entry("storage_nodes", running)
+            if not running.storage.streams:
+                print(
+                    f'no stream is kept here yet: write storage = ["0x{running.id.hex()}"] '
+                    "under [[streams]] in the network file",
+                    file=sys.stderr,
+                )
+        if running.tracker is None and running.storage is None:
             print(f"node 0x{running.id.hex()} at {', '.join(running.addresses)}", flush=True)
         for id in streams:
             await running.join(id)
         await asyncio.Event().wait()  # until a signal
+
+
+def _print_entry(section: str, running: Node) -> None:
+    """What the network files of others must say to find this node."""
+    print(f"[[{section}]]")
+    print(f'id = "0x{running.id.hex()}"')
+    print(f"addresses = {json.dumps(running.addresses)}", flush=True)
+
+
+def reader_of(running: Node) -> ReadLines:
+    """How the gateway of a node reads history."""
+    from shoal.node import Last
+
+    async def lines(query: HistoryQuery) -> AsyncIterator[bytes]:
+        opened = await running.open_stream(query.stream)
+        start = Last(query.last) if query.last is not None else query.begin or "earliest"
+        messages = opened.read(
+            start, query.end, publisher=query.publisher, partitions=query.partition
+        )
+        async for message in messages:
+            yield message.as_json() + b"\n"
+
+    return lines

@@ -1,22 +1,31 @@
-"""`shoal stream`: publish from stdin, subscribe to stdout."""
+"""`shoal stream`: publish from stdin, subscribe and resend to stdout."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from shoal.cli.serve import run_until_stopped
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from shoal.node import Message
+    from shoal.node.history import Start
+
 READ_BYTES = 64 * 1024
+QUICK_S = 2.0  # whoever waits this long does not wonder yet
+PROGRESS_S = 5.0
 
 stream = typer.Typer(
     no_args_is_help=True,
@@ -37,12 +46,19 @@ def publish(
     text: Annotated[
         bool, typer.Option("--text", help="Lines are text, even if they look like JSON.")
     ] = False,
+    key: Annotated[
+        str | None,
+        typer.Option(help="All lines go to the partition of this key.", show_default=False),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(help="All lines go to this partition.", show_default=False)
+    ] = None,
 ) -> None:
     """Publish each line of stdin as one message: JSON if it is, text otherwise.
 
     Example: echo '{"speed": 8.3}' | shoal stream publish /vehicles
     """
-    run_until_stopped(_publish(id, config, text))
+    run_until_stopped(_publish(id, config, text, key, partition))
 
 
 @stream.command()
@@ -52,30 +68,89 @@ def subscribe(
     count: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many messages.", show_default=False)
     ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(help="Only this partition; may be given more than once.", show_default=False),
+    ] = None,
+    start: Annotated[
+        str,
+        typer.Option(
+            metavar="latest|earliest|last:N|TIME|OFFSET",
+            help="History to print first, if storage nodes keep the stream.",
+        ),
+    ] = "latest",
 ) -> None:
     """Print each message as one line of JSON: id, publisher, timestamp, content.
 
     Example: shoal stream subscribe 0x7e5f4552091a69125d5dfcb7b8c2659029395bdf/vehicles --count 10
     """
-    run_until_stopped(_subscribe(id, config, count))
+    run_until_stopped(_subscribe(id, config, count, partition or None, start))
 
 
-async def _publish(id: str, config: Path, text: bool) -> None:
+@stream.command()
+def resend(
+    id: Id,
+    config: Config = Path("shoal.toml"),
+    last: Annotated[
+        int | None, typer.Option(min=1, help="The newest so many.", show_default=False)
+    ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="From here on, included.", show_default=False),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TIME", help="Up to here, included.", show_default=False),
+    ] = None,
+    publisher: Annotated[
+        str | None, typer.Option(metavar="0x...", help="Only of this one.", show_default=False)
+    ] = None,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(help="Only this partition; may be given more than once.", show_default=False),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Lines of JSON, as subscribe prints them.")
+    ] = False,
+) -> None:
+    """Print what storage nodes keep of a stream, oldest first: time, publisher, content.
+
+    TIME is milliseconds since 1970, or a date and time with its zone.
+
+    Example: shoal stream resend /vehicles --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
+    """
+    from shoal.base.errors import UsageError
+    from shoal.base.times import parse_time
+
+    if last is not None and (begin is not None or end is not None):
+        raise UsageError("--last and --from or --to: give one or the other")
+    from_ = None if begin is None else parse_time("--from", begin)
+    to = None if end is None else parse_time("--to", end)
+    run_until_stopped(_resend(id, config, last, from_, to, publisher, partition or None, as_json))
+
+
+async def _publish(
+    id: str, config: Path, text: bool, key: str | None, partition: int | None
+) -> None:
     from shoal.node import Node
 
     async with Node.open(config) as node:
         opened = await node.open_stream(id)
+        if key is not None or partition is not None:
+            node.partitions.choose(opened.id, key, partition)  # what is wrong is told at once
         print(f"publishing to {opened.id}", file=sys.stderr)
         async for line in _lines():
-            await opened.publish(_content(line, text))
+            await opened.publish(_content(line, text), key=key, partition=partition)
 
 
-async def _subscribe(id: str, config: Path, count: int | None) -> None:
+async def _subscribe(
+    id: str, config: Path, count: int | None, partitions: list[int] | None, start: str
+) -> None:
     from shoal.node import Node
 
     async with Node.open(config) as node:
         opened = await node.open_stream(id)
-        async with opened.subscribe() as messages:
+        async with opened.subscribe(_start(start), partitions=partitions) as messages:
             print(f"subscribed to {opened.id}", file=sys.stderr)
             seen = 0
             async for message in messages:
@@ -83,6 +158,61 @@ async def _subscribe(id: str, config: Path, count: int | None) -> None:
                 seen += 1
                 if seen == count:
                     return
+
+
+def _start(text: str) -> Start:
+    """Where a subscription begins, as the command line says it."""
+    from shoal.base.errors import UsageError
+    from shoal.base.times import parse_time
+    from shoal.node import Last
+
+    if text in ("latest", "earliest") or text.startswith("{"):
+        return text
+    kind, _, count = text.partition(":")
+    if kind == "last":
+        if not (count.isascii() and count.isdecimal() and int(count)):
+            raise UsageError(f"--start {text!r}: write last:100")
+        return Last(int(count))
+    try:
+        return parse_time("--start", text)
+    except UsageError as error:
+        raise UsageError(f"{error}; or latest, earliest, last:100, an offset") from None
+
+
+async def _resend(
+    id: str,
+    config: Path,
+    last: int | None,
+    begin: datetime | None,
+    end: datetime | None,
+    publisher: str | None,
+    partitions: list[int] | None,
+    as_json: bool,
+) -> None:
+    from shoal.node import Last, Node
+
+    async with Node.open(config) as node:
+        opened = await node.open_stream(id)
+        start = Last(last) if last is not None else begin or "earliest"
+        count, due_s = 0, time.monotonic() + QUICK_S
+        async for message in opened.read(start, end, publisher=publisher, partitions=partitions):
+            print(message.as_json().decode() if as_json else _shown(message))
+            count += 1
+            if time.monotonic() >= due_s:
+                due_s = time.monotonic() + PROGRESS_S
+                print(f"{count:,} messages, at {message.timestamp:%F %T}", file=sys.stderr)
+        sys.stdout.flush()
+        print(f"{count:,} messages of {opened.id}", file=sys.stderr)
+
+
+def _shown(message: Message) -> str:
+    """One line for people."""
+    import msgspec
+
+    content = message.content
+    text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+    when = message.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{when} {message.publisher[:10]} {text}"
 
 
 def _content(line: bytes, text: bool) -> Any:

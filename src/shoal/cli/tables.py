@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from shoal.lab.results import StreamFigures
 from shoal.lab.runner import RunResult
@@ -24,7 +24,7 @@ def show_result(result: RunResult) -> None:
 
 def show_scenarios(scenarios: Sequence[Scenario]) -> None:
     """What can be run, on stdout."""
-    table = Table("name", "protocol", "nodes", "messages", "faults", "about")
+    table = Table(Column("name", no_wrap=True), "protocol", "nodes", "messages", "faults", "about")
     for scenario in scenarios:
         table.add_row(
             scenario.name,
@@ -57,6 +57,16 @@ def _figure_rows(figures: StreamFigures) -> list[tuple[str, str]]:
             ),
             ("hops", f"mean {hops.mean:.2f}, max {hops.max}"),
         ]
+    if figures.prediction is not None:
+        told = figures.prediction
+        rows.append(
+            (
+                "prediction",
+                f"mean delay {told.estimated_ms:.1f} ms, measured {told.measured_ms:.1f} "
+                f"({told.error_percent:+.2f} %); MAPE over {told.publishers:,} publishers "
+                f"{told.mape_percent:.2f} %, worst {told.worst_percent:.2f} %",
+            )
+        )
     overlay = ", ".join(f"{count:,} of degree {d}" for d, count in figures.degree.nodes.items())
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in figures.rejected.items())
     return [

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from shoal.base.errors import ShoalError
 from shoal.kernel.records import (
     Delivered,
+    Equivocation,
     Published,
     ReceivedAgain,
     ReceivedFirst,
@@ -20,6 +22,7 @@ from shoal.kernel.records import (
     RttMeasured,
     Sent,
 )
+from shoal.storage.disk import StoreDisk
 
 AGE_BUCKETS_US = (1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000)
 
@@ -29,6 +32,7 @@ _COUNTERS: dict[type[Record], tuple[str, str]] = {
     ReceivedAgain: ("duplicates", "Copies of messages received before."),
     Delivered: ("delivered", "Messages handed to local subscribers."),
     Sent: ("forwarded", "Messages sent to neighbours, once per message."),
+    Equivocation: ("equivocations", "Ids under which a publisher signed two messages."),
     RttMeasured: ("rtt_samples", "Round trips measured."),
 }
 
@@ -36,11 +40,13 @@ _COUNTERS: dict[type[Record], tuple[str, str]] = {
 class Metrics(Collector):
     """Counts in plain dicts on the hot path; makes Prometheus text when asked."""
 
-    def __init__(self, links: Callable[[], int]) -> None:
-        """Links says how many connections are up: some may be older than we are."""
+    def __init__(self, links: Callable[[], int], disk: StoreDisk | None = None) -> None:
+        """Links says how many connections are up: some may be older than we are. The disk is that
+        of a storage node."""
         self._counts: dict[type[Record], int] = dict.fromkeys(_COUNTERS, 0)
         self._rejected: dict[str, int] = {}
         self._links = links
+        self._disk = disk
         self._age_counts = [0] * (len(AGE_BUCKETS_US) + 1)
         self._age_sum_us = 0
         self._registry = CollectorRegistry()
@@ -75,6 +81,8 @@ class Metrics(Collector):
         yield rejected
         yield GaugeMetricFamily("shoal_links", "Connections that are up.", value=self._links())
         yield self._ages()
+        if self._disk is not None:
+            yield from _storage(self._disk)
 
     def _ages(self) -> HistogramMetricFamily:
         buckets, total = [], 0
@@ -87,3 +95,20 @@ class Metrics(Collector):
         )
         ages.add_metric([], buckets, self._age_sum_us / 1e6)
         return ages
+
+
+def _storage(disk: StoreDisk) -> Iterator[Metric]:
+    """What a storage node keeps; of a store that cannot be read only that it has a problem."""
+    problem = disk.problem is not None
+    try:
+        info = disk.store.info()
+    except ShoalError:
+        problem = True
+    else:
+        yield GaugeMetricFamily("shoal_storage_messages", "Messages kept.", value=info.messages)
+        yield GaugeMetricFamily(
+            "shoal_storage_size_bytes", "What they take in the store.", value=info.size_bytes
+        )
+    yield GaugeMetricFamily(
+        "shoal_storage_problem", "1 if nothing can be stored now, else 0.", value=int(problem)
+    )

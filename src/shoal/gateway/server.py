@@ -7,16 +7,18 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId, show_node_id
+from shoal.gateway.answers import json_answer, not_found, problem
+from shoal.gateway.history import History, ReadLines
 from shoal.gateway.metrics import Metrics
-from shoal.protocols.streams.estimate import estimate_delays
-from shoal.protocols.streams.topology import Pair, pair_of
-from shoal.protocols.streams.tracker import TrackedStream, Tracker
+from shoal.protocols.streams.estimate import estimate_delays, overlay_of
+from shoal.protocols.streams.tracked_stream import TrackedStream
+from shoal.protocols.streams.tracker import Tracker
 from shoal.runtime import RuntimeHost
+from shoal.storage.disk import StoreDisk
 
 SHUTDOWN_S = 1.0  # what a request under way gets when the node stops
 PORT_MAX = 65_535
@@ -30,17 +32,29 @@ class Gateway:
     GET /streams                       streams that this tracker tracks
     GET /streams/{id}/topology         members and links
     GET /streams/{id}/estimate         delays to expect
+    GET /streams/{id}/storage          who keeps it, members or not
+    GET /streams/{id}/messages         history, as lines of JSON (history.py)
+    GET /streams/{id}/log, log/heads   the logs of a storage node (history.py)
     Stream ids contain slashes: write them as they are.
     """
 
-    def __init__(self, host: RuntimeHost, tracker: Tracker | None = None) -> None:
+    def __init__(
+        self,
+        host: RuntimeHost,
+        tracker: Tracker | None = None,
+        *,
+        lines: ReadLines | None = None,
+        disk: StoreDisk | None = None,
+    ) -> None:
+        """Lines reads history, and the disk has what this node keeps, if it does."""
         self.address = ""
-        self.metrics = Metrics(lambda: len(host.connections))
+        self.metrics = Metrics(lambda: len(host.connections), disk)
         self._host = host
         self._tracker = tracker
         self._runner: web.AppRunner | None = None
         # One estimate at a time: all pairs of 2,000 nodes take a second of one core.
         self._estimating = ThreadPoolExecutor(1, thread_name_prefix="shoal-estimate")
+        self._history = History(lines, None if disk is None else disk.store)
         host.observers.append(self.metrics.observe)
 
     async def open(self, listen: str) -> str:
@@ -52,6 +66,8 @@ class Gateway:
         app.router.add_get("/streams", self._streams)
         app.router.add_get("/streams/{id:.+}/topology", self._topology)
         app.router.add_get("/streams/{id:.+}/estimate", self._estimate)
+        app.router.add_get("/streams/{id:.+}/storage", self._storage)
+        self._history.add_routes(app.router)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         try:
@@ -75,9 +91,10 @@ class Gateway:
         if runner is not None:
             await runner.cleanup()
         self._estimating.shutdown()
+        self._history.close()
 
     async def _health(self, request: web.Request) -> web.Response:
-        return _json(
+        return json_answer(
             {
                 "node": show_node_id(self._host.node),
                 "links": len(self._host.connections),
@@ -91,7 +108,7 @@ class Gateway:
 
     async def _streams(self, request: web.Request) -> web.Response:
         streams = {} if self._tracker is None else self._tracker.streams
-        return _json([{"id": id, "members": len(s.members)} for id, s in streams.items()])
+        return json_answer([{"id": id, "members": len(s.members)} for id, s in streams.items()])
 
     async def _topology(self, request: web.Request) -> web.Response:
         state = self._tracked(request)
@@ -99,31 +116,39 @@ class Gateway:
             {
                 "a": show_node_id(pair.a),
                 "b": show_node_id(pair.b),
-                "rtt_us": state.rtts_us.get(pair),
+                "rtt_us": state.delays[pair].rtt_us if pair in state.delays else None,
             }
-            for pair in _links(state)
+            for pair in overlay_of(state)[1]
         ]
         members = [show_node_id(node) for node in state.members]
-        return _json({"degree": state.policy.degree, "members": members, "links": links})
+        return json_answer({"degree": state.policy.degree, "members": members, "links": links})
 
     async def _estimate(self, request: web.Request) -> web.Response:
         state = self._tracked(request)
         estimate = await asyncio.get_running_loop().run_in_executor(
             self._estimating,
             estimate_delays,
-            list(state.members),
-            _links(state),
-            dict(state.rtts_us),
+            *overlay_of(state),
         )
-        return _json(estimate)
+        return json_answer(estimate)
+
+    async def _storage(self, request: web.Request) -> web.Response:
+        id = StreamId(request.match_info["id"])
+        contacts = self._asked_tracker(id).storage_nodes(id)
+        return json_answer(
+            [{"id": show_node_id(c.node), "addresses": list(c.addresses)} for c in contacts]
+        )
+
+    def _asked_tracker(self, id: StreamId) -> Tracker:
+        if self._tracker is None:
+            raise not_found(f"this node is no tracker: ask the tracker of {id}")
+        return self._tracker
 
     def _tracked(self, request: web.Request) -> TrackedStream:
         id = StreamId(request.match_info["id"])
-        if self._tracker is None:
-            raise _not_found(f"this node is no tracker: ask the tracker of {id}")
-        state = self._tracker.streams.get(id)
+        state = self._asked_tracker(id).streams.get(id)
         if state is None:
-            raise _not_found(f"nobody is in {id} here: GET /streams lists what is tracked")
+            raise not_found(f"nobody is in {id} here: GET /streams lists what is tracked")
         return state
 
 
@@ -135,23 +160,6 @@ def _split(listen: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _links(state: TrackedStream) -> list[Pair]:
-    pairs = {pair_of(a, b): None for a in state.members for b in state.policy.neighbours(a)}
-    return list(pairs)
-
-
-def _json(value: Any) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
-
-
-def _not_found(text: str) -> web.HTTPNotFound:
-    return web.HTTPNotFound(text=_problem(text), content_type="application/json")
-
-
-def _problem(text: str) -> str:
-    return msgspec.json.encode({"error": text}).decode()
-
-
 @web.middleware
 async def _explain(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -161,7 +169,9 @@ async def _explain(
         return await handler(request)
     except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
         if error.content_type != "application/json":
-            paths = "/health, /metrics, /streams, /streams/ID/topology and /streams/ID/estimate"
+            paths = (
+                "/health, /metrics, /streams, /streams/ID/{topology,estimate,storage,messages,log}"
+            )
             text = f"no {request.method} {request.path} here: GET one of {paths}"
-            error.text, error.content_type = _problem(text), "application/json"
+            error.text, error.content_type = problem(text), "application/json"
         raise

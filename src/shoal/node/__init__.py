@@ -1,5 +1,6 @@
 """The node API: what `import shoal` gives."""
 
+from shoal.node.history import Last
 from shoal.node.messages import Gap, Message
 from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.node import Node
@@ -8,6 +9,7 @@ from shoal.node.subscription import Subscription
 
 __all__ = [
     "Gap",
+    "Last",
     "Message",
     "NetworkFile",
     "Node",

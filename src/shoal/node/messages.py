@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
 from shoal.protocols.streams.commands import BINARY, JSON, TEXT, MessageArrived
+from shoal.storage.offsets import Offset, PartitionOffset, format_offset
 
 Content = Any  # what JSON can say, or str, or bytes
 
@@ -24,6 +26,17 @@ class Gap(msgspec.Struct, frozen=True):
     reason: str
 
 
+SLOW = "slow-consumer"  # this application did not keep up
+LOST = "lost"  # nobody could give us what is missing
+
+
+class FromLog(MessageArrived, frozen=True, gc=False):
+    """A message that was read from a storage node's log."""
+
+    log: bytes = b""
+    seq: int = 0
+
+
 class Message(msgspec.Struct, frozen=True):
     """One message of a stream, its signature checked."""
 
@@ -32,6 +45,8 @@ class Message(msgspec.Struct, frozen=True):
     hops: int
     received_ns: int
     gap_before: Gap | None = None
+    offset: Offset | None = None
+    """Where to read on after this one, if it was read from a log."""
 
     @property
     def stream(self) -> StreamId:
@@ -59,6 +74,8 @@ class Message(msgspec.Struct, frozen=True):
             "content": self.content,
             "gap_before": self.gap_before,
         }
+        if self.offset is not None:
+            line["offset"] = format_offset(self.offset)
         try:
             return _json_encoder.encode(line)
         except RecursionError:  # just shallow enough to be read, and one level deeper here
@@ -95,10 +112,15 @@ def decode_content(content_type: int, content: bytes) -> Content:
 def message_of(arrived: MessageArrived, gap: Gap | None) -> Message:
     """A message for the application."""
     verified = arrived.message
+    offset = None
+    if type(arrived) is FromLog:
+        place = PartitionOffset(UUID(bytes=arrived.log), arrived.seq)
+        offset = Offset({verified.id.partition: place})
     return Message(
         verified.id,
         decode_content(verified.content_type, verified.content),
         arrived.hops,
         arrived.received_ns,
         gap,
+        offset,
     )

@@ -213,6 +213,10 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 return settings
         return found
 
+    def pinned_trackers(self, stream: StreamId) -> tuple[NodeId, ...]:
+        """The trackers that a stream goes to before all others."""
+        return tuple(parse_node_id(id) for id in self.stream_settings(stream).trackers)
+
     def storage_of(self, stream: StreamId) -> tuple[Contact, ...]:
         """The storage nodes of a stream, in the order that its owner gave."""
         contacts = {entry.contact().node: entry.contact() for entry in self.storage_nodes}

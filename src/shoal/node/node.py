@@ -6,6 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,22 +14,21 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import ConfigError, UsageError, WrongPassphrase
-from shoal.base.ids import (
-    STREAM_ID_CHARS_MAX,
-    MessageId,
-    NodeId,
-    StreamId,
-    parse_node_id,
-    show_node_id,
-)
+from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, open_keystore
+from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
+from shoal.node.equivocations import Equivocations
+from shoal.node.history import HISTORY_EVENTS, NodeHistory
 from shoal.node.network_file import NetworkFile, load_network_file
+from shoal.node.partitions import Partitions
+from shoal.node.storage_role import StorageRole
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
 from shoal.protocols.streams.commands import (
+    EquivocationSeen,
     JoinStream,
     LeaveStream,
     MessageArrived,
@@ -36,8 +36,12 @@ from shoal.protocols.streams.commands import (
     PublishAccepted,
     StreamReady,
 )
+from shoal.protocols.streams.history.client import HistoryClient
+from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.topology import TopologyPolicy
 from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.runtime import RuntimeHost
@@ -63,6 +67,7 @@ class _Receipt(msgspec.Struct, eq=False):
     """The token of a Publish: what the machine said to it."""
 
     id: MessageId | None = None
+    signed: bytes = b""
 
 
 class Node:
@@ -73,32 +78,46 @@ class Node:
         self.id: NodeId = key.address
         self.addresses: tuple[str, ...] = ()
         self.tracker: Tracker | None = None
+        self.partitions = Partitions(network)
+        self.equivocations = Equivocations()
+        """Publishers that signed two messages under one id."""
         self.host: RuntimeHost
         """The driver underneath, for gateways and metrics."""
         self._key = key
         self._entropy = entropy
         self._rng = Random(entropy.token(16))
-        self._tracker_contact = network.tracker_of(Contact(self.id))
+        self._trackers = network.trackers_of(Contact(self.id))
         self._streams: StreamNode | None = None
+        self._history: NodeHistory | None = None
         self._memberships: dict[StreamId, _Membership] = {}
         self._closed = False
+        self.storage: StorageRole | None = None
+        """What makes this node a storage node, if it is one."""
+        if network.storage is not None:
+            self.storage = StorageRole(network, network.storage, self.id, entropy)
         self.host = self._make_host()
 
     def _make_host(self) -> RuntimeHost:
         machines: list[Machine] = []
         if self.network.tracker is not None:
-            degree = self.network.tracker.degree
-            seed = self._rng.getrandbits(64)
-            self.tracker = Tracker(lambda stream: RandomPolicy(degree, Random(f"{seed}{stream}")))
+            policy = partial(_make_policy, self.network, self._rng.getrandbits(64))
+            self.tracker = Tracker(policy, storage_of=self.network.storage_of)
             machines.append(self.tracker)
-        if self._tracker_contact is not None:
+        if self._trackers:
             chain = self._entropy.token(8).hex()
-            self._streams = StreamNode(
-                self.id, self._tracker_contact, self._key.sign, chain, self._rng
-            )
-            machines.append(self._streams)
-        host = RuntimeHost(self.id, machines, [StreamsCodec()], rng=self._rng)
+            ring = TrackerRing(self._trackers, self.network.pinned_trackers)
+            self._streams = StreamNode(self.id, ring, self._key.sign, chain, self._rng)
+            client = HistoryClient(self.id, ring.order)
+            machines += [self._streams, client]
+        disk = None
+        if self.storage is not None:
+            machines.extend(self.storage.machines)
+            disk = self.storage.disk
+        codecs: list[Codec] = [StreamsCodec(), HistoryCodec()]
+        host = RuntimeHost(self.id, machines, codecs, rng=self._rng, disk=disk)
         host.listeners.append(self._notified)
+        if self._streams is not None:
+            self._history = NodeHistory(host, client)
         return host
 
     # Life
@@ -120,14 +139,19 @@ class Node:
             await node.close()
 
     async def _start(self) -> None:
-        roles = ("node",) if self.tracker is None else ("tracker", "node")
+        parts = {"tracker": self.tracker, "node": self, "storage": self.storage}
+        roles = tuple(name for name, part in parts.items() if part is not None)
         credentials = Credentials(self._key, self._entropy, roles)
         transport = WebSocketTransport(credentials, self.host, tls=_tls(self.network))
         self.addresses = await self.host.open([transport], self.network.node.listen)
+        if self.storage is not None:
+            self.storage.start(self.host, None if self._streams is None else self._keep_stream)
 
     async def close(self) -> None:
         """Leave every stream, flush, and close every link."""
         self._closed = True
+        if self._history is not None:
+            self._history.close()
         for membership in self._memberships.values():
             membership.ready.set()  # nobody waits for a node that is gone
             for subscription in membership.subscriptions:
@@ -138,28 +162,35 @@ class Node:
         finally:
             await self.host.stop()
 
+    @property
+    def history(self) -> NodeHistory:
+        """What storage nodes keep, for Stream and gateways."""
+        self._stream_machine()
+        assert self._history is not None  # it is there if the stream machine is
+        return self._history
+
     # Streams
 
     async def create_stream(self, path: str) -> Stream:
         """A stream of our own: its id is our address and the path."""
         if not path.startswith("/"):
             raise UsageError(f"stream path {path!r}: begin with a slash, as in '/city/vehicles'")
-        return Stream(self, _stream_id(show_node_id(self.id) + path))
+        return Stream(self, parse_stream_id(show_node_id(self.id) + path))
 
     async def open_stream(self, id: str) -> Stream:
         """Somebody's stream, by its full id, or our own by its path."""
         if id.startswith("/"):
             return await self.create_stream(id)
-        return Stream(self, _stream_id(id))
+        return Stream(self, parse_stream_id(id))
 
     async def join(self, id: str) -> None:
         """Help to carry a stream without listening to it."""
         await self._stay((await self.open_stream(id)).id)
 
     async def publish(
-        self, stream: StreamId, content: bytes, content_type: int, partition: int
+        self, stream: StreamId, content: bytes, content_type: int, partition: int, copies: int = 0
     ) -> MessageId:
-        """Send one message; used by Stream.publish."""
+        """Send one message, and have so many storage nodes keep it; used by Stream.publish."""
         membership = self._memberships.get(stream)
         if membership is None or not membership.stays:
             await self._stay(stream)
@@ -167,6 +198,8 @@ class Node:
         command, receipt = Publish(stream, content, content_type, partition), _Receipt()
         await self.host.issue(self._stream_machine(), command, receipt)
         assert receipt.id is not None  # the machine says so at once, or raises
+        if copies:
+            await self.history.keep(stream, receipt.signed, copies)
         return receipt.id
 
     async def attach(self, stream: StreamId, subscription: Subscription) -> None:
@@ -213,6 +246,12 @@ class Node:
             await self._exit(stream, subscription)
             raise
 
+    def _keep_stream(self, stream: StreamId) -> None:
+        """Be in a stream until the end, for the storage role."""
+        membership = self._memberships.setdefault(stream, _Membership(asyncio.Event()))
+        membership.users += 1
+        self.host.command(self._stream_machine(), JoinStream(stream, False, keep=True))
+
     async def _exit(self, stream: StreamId, subscription: Subscription | None) -> None:
         membership = self._memberships.get(stream)
         if membership is None:
@@ -235,11 +274,15 @@ class Node:
                 subscription.push(event)
         elif type(event) is PublishAccepted:
             if isinstance(event.token, _Receipt):
-                event.token.id = event.id
+                event.token.id, event.token.signed = event.id, event.signed
         elif type(event) is StreamReady:
             membership = self._memberships.get(event.stream)
             if membership is not None:
                 membership.ready.set()
+        elif type(event) is EquivocationSeen:
+            self.equivocations.seen(event)
+        elif type(event) in HISTORY_EVENTS:
+            event.token.heard(event)
 
     def _stream_machine(self) -> StreamNode:
         if self._closed:
@@ -249,8 +292,7 @@ class Node:
         return self._streams
 
     def _no_answer(self, stream: StreamId) -> str:
-        assert self._tracker_contact is not None  # without one nobody waits
-        tracker = self._tracker_contact.node
+        tracker = self._stream_machine().trackers.ring.order(stream)[0].node
         problem = self.host.dial_problem(tracker)
         return (
             f"{stream}: no answer from tracker {show_node_id(tracker)} within "
@@ -259,18 +301,10 @@ class Node:
         )
 
 
-def _stream_id(text: str) -> StreamId:
-    """Addresses may be written in upper and lower case; the stream is the same."""
-    owner, slash, path = text.partition("/")
-    if not (slash and path) or len(text) > STREAM_ID_CHARS_MAX:
-        raise UsageError(
-            f"stream id {text!r}: write the owner's address, a slash and a path, "
-            f"{STREAM_ID_CHARS_MAX} characters at most"
-        )
-    try:
-        return StreamId(f"{show_node_id(parse_node_id(owner))}/{path}")
-    except UsageError as error:
-        raise UsageError(f"stream id {text!r}: {error}") from None
+def _make_policy(network: NetworkFile, seed: int, stream: StreamId) -> TopologyPolicy:
+    assert network.tracker is not None  # only a tracker makes policies
+    degree = network.stream_settings(stream).degree or network.tracker.degree
+    return RandomPolicy(degree, Random(f"{seed}{stream}"))
 
 
 async def _key(network: NetworkFile, entropy: Entropy) -> PrivateKey:

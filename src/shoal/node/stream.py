@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, StreamId
-from shoal.node.messages import Content, encode_content
+from shoal.node.history import EARLIEST, LATEST, Start, reads_of
+from shoal.node.messages import Content, Message, encode_content
+from shoal.node.partitions import Key
+from shoal.node.splice import Splice
 from shoal.node.subscription import QUEUE_MESSAGES_MAX, Subscription
 
 if TYPE_CHECKING:
@@ -25,25 +28,75 @@ class Stream:
     def __repr__(self) -> str:
         return f"Stream({self.id!r})"
 
-    async def publish(self, content: Content, *, partition: int = 0) -> MessageId:
+    @property
+    def partitions(self) -> int:
+        """How many partitions the stream has, as its settings say."""
+        return self._node.partitions.count(self.id)
+
+    async def publish(
+        self,
+        content: Content,
+        *,
+        key: Key | None = None,
+        partition: int | None = None,
+        durable: bool | int = False,
+    ) -> MessageId:
         """Send to every subscriber; returns when the message is on its way to our neighbours.
 
-        Waits while neighbours cannot keep up, but not for ever for one that is stuck.
+        Messages of one partition stay in order. Give the partition, or a key that always goes to
+        the same one (see node/partitions.py); without either, partitions take turns.
+        Waits while neighbours cannot keep up, but not for ever for one that is stuck. If it is to
+        be durable, returns when a storage node (or so many of them) has it on disk, and raises
+        HistoryUnavailable if none says so: it is published all the same.
         """
         content_type, data = encode_content(content)
-        return await self._node.publish(self.id, data, content_type, partition)
+        partition = self._node.partitions.choose(self.id, key, partition)
+        return await self._node.publish(self.id, data, content_type, partition, int(durable))
 
     @asynccontextmanager
     async def subscribe(
-        self, start: str = "latest", *, queue_max: int = QUEUE_MESSAGES_MAX
+        self,
+        start: Start = LATEST,
+        *,
+        partitions: Iterable[int] | int | None = None,
+        queue_max: int = QUEUE_MESSAGES_MAX,
     ) -> AsyncIterator[Subscription]:
-        """Messages as they come, from when the overlay has taken us in."""
-        if start != "latest":
-            raise UsageError(f"start={start!r}: only 'latest' exists without a storage node")
-        subscription = Subscription(queue_max)
+        """Messages as they come, from when the overlay has taken us in; before them history, if
+        start says so: "earliest", a datetime, Last(100), or the offset of a message.
+
+        Partitions are chosen here, not in the network: a stream has one overlay, and the node
+        carries all of it.
+        """
+        chosen = self._node.partitions.chosen(self.id, partitions)
+        commands = [] if start == LATEST else reads_of(self.id, self._all(chosen), start)
+        subscription = Subscription(queue_max, chosen)
+        splice = Splice(subscription, self._node.history, commands) if commands else None
+        if splice is not None:
+            subscription.follow(splice)
         await self._node.attach(self.id, subscription)
         try:
+            if splice is not None:
+                await splice.begin()
             yield subscription
         finally:
             subscription.close()
+            if splice is not None:
+                await splice.close()
             await self._node.detach(self.id, subscription)
+
+    def read(
+        self,
+        start: Start = EARLIEST,
+        end: datetime | None = None,
+        *,
+        publisher: str | None = None,
+        partitions: Iterable[int] | int | None = None,
+    ) -> AsyncIterator[Message]:
+        """History from start to end, both included, as it is iterated over: no faster, and no more
+        of it is held than a page for each partition. Several partitions come merged by time."""
+        chosen = self._all(self._node.partitions.chosen(self.id, partitions))
+        commands = reads_of(self.id, chosen, start, end, publisher)
+        return self._node.history.messages(commands)
+
+    def _all(self, chosen: frozenset[int] | None) -> list[int]:
+        return sorted(range(self.partitions) if chosen is None else chosen)

@@ -1,0 +1,24 @@
+"""What every answer of the gateway looks like: JSON, also when something is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+
+def json_answer(value: Any, status: int = 200) -> web.Response:
+    """A value."""
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, content_type="application/json", status=status)
+
+
+def problem(text: str) -> str:
+    """What is wrong, and what to do instead."""
+    return msgspec.json.encode({"error": text}).decode()
+
+
+def not_found(text: str) -> web.HTTPNotFound:
+    """404, with a remedy."""
+    return web.HTTPNotFound(text=problem(text), content_type="application/json")

@@ -1,0 +1,302 @@
+"""History, as an application reads it.
+
+The history machine gives a page when there is room for one. Here a page becomes rows, partitions
+are merged by time, and what went wrong becomes an error with a remedy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from heapq import heapify, heapreplace
+from time import time_ns
+from typing import Any
+
+import msgspec
+
+from shoal.base.errors import HistoryUnavailable, NotFound, OffsetExpired, UsageError
+from shoal.base.ids import INT63_MAX, NodeId, StreamId, parse_node_id
+from shoal.node.messages import LOST, FromLog, Gap, Message, message_of
+from shoal.node.positions import Chains, Standing
+from shoal.protocols.streams.commands import MessageArrived
+from shoal.protocols.streams.history.client import HistoryClient
+from shoal.protocols.streams.history.commands import (
+    EXPIRED,
+    FAILED,
+    NO_STORAGE,
+    NO_SUCH_LOG,
+    NO_TRACKER,
+    HistoryEnded,
+    HistoryPage,
+    HistoryRow,
+    KeepDurably,
+    KeepFailed,
+    KeptDurably,
+    LastMessages,
+    LogRange,
+    MessageRange,
+    ReadHistory,
+    ReadMore,
+    StopReading,
+    What,
+)
+from shoal.protocols.streams.history.reader import cursor_of
+from shoal.protocols.streams.messages import Position
+from shoal.runtime import RuntimeHost
+from shoal.storage.offsets import Offset, parse_offset
+
+EARLIEST, LATEST = "earliest", "latest"
+HISTORY_EVENTS = (HistoryPage, HistoryEnded, KeptDurably, KeepFailed)
+
+
+class Last(msgspec.Struct, frozen=True):
+    """The newest so many messages, of each partition."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be."""
+        if type(self.count) is not int or self.count < 1:
+            raise UsageError(f"Last({self.count!r}): give a whole number, 1 or more")
+
+
+Start = str | datetime | Last | Offset
+
+
+class PartitionRead:
+    """One read of the machine, whose token it is."""
+
+    def __init__(self, history: NodeHistory, command: ReadHistory) -> None:
+        self.command = command
+        self._history = history
+        self._rows: deque[HistoryRow] = deque()
+        self._ended: HistoryEnded | None = None
+        self._wake = asyncio.Event()
+
+    def heard(self, event: HistoryPage | HistoryEnded) -> None:
+        """The machine said something."""
+        if isinstance(event, HistoryPage):
+            self._rows.extend(event.rows)
+        else:
+            self._ended = event
+        self._wake.set()
+
+    async def peek(self) -> HistoryRow | None:
+        """The next row, which stays; None at the end. Raises what went wrong."""
+        while not self._rows:
+            if self._ended is not None:
+                if not self._ended.complete:
+                    raise _error(self.command.stream, self._ended)
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+        return self._rows[0]
+
+    async def advance(self) -> None:
+        """The row that was peeked at is taken; with the last of a page, the next is asked for."""
+        self._rows.popleft()
+        if not self._rows and self._ended is None:
+            await self._history.issue(ReadMore(), self)
+
+    async def close(self) -> None:
+        """Nobody wants the rest."""
+        if self._ended is None:
+            self._ended = HistoryEnded(self)
+            await self._history.issue(StopReading(), self)
+
+
+class _Kept:
+    """The token of a KeepDurably."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[KeptDurably | KeepFailed] = asyncio.Future()
+
+    def heard(self, event: KeptDurably | KeepFailed) -> None:
+        """The machine said something."""
+        if not self.answer.done():
+            self.answer.set_result(event)
+
+
+class NodeHistory:
+    """The door to a node's history machine."""
+
+    def __init__(self, host: RuntimeHost, client: HistoryClient) -> None:
+        self._host = host
+        self._client = client
+        self._keeps: dict[_Kept, None] = {}
+        self._reads: dict[PartitionRead, None] = {}
+
+    def close(self) -> None:
+        """Let nobody wait for a node that is gone."""
+        for read in self._reads:
+            read.heard(HistoryEnded(read, FAILED, "this node is closed"))
+        for keep in self._keeps:
+            keep.heard(KeepFailed(keep, FAILED, "this node is closed"))
+
+    async def issue(self, command: Any, token: Any) -> None:
+        """Ask something of the machine."""
+        await self._host.issue(self._client, command, token)
+
+    @asynccontextmanager
+    async def open(self, commands: Iterable[ReadHistory]) -> AsyncIterator[list[PartitionRead]]:
+        """Reads under way; those that were not finished are stopped at the end."""
+        async with AsyncExitStack() as stack:
+            reads = []
+            for command in commands:
+                read = PartitionRead(self, command)
+                self._reads[read] = None
+                stack.callback(self._reads.pop, read)
+                await self.issue(command, read)
+                stack.push_async_callback(read.close)
+                reads.append(read)
+            yield reads
+
+    async def messages(self, commands: Sequence[ReadHistory]) -> AsyncIterator[Message]:
+        """Messages of one or several partitions; what storage lacks shows as a gap."""
+        chains = Chains()
+        async with self.open(commands) as reads:
+            async for read, row in merged(reads):
+                arrived = arrived_of(read.command, row)
+                gap = False
+                if row.seq is None:  # a log is in the order of arrival: nothing follows from it
+                    gap = chains.standing(row.message) is Standing.GAP
+                    chains.took(row.message)
+                yield message_of(arrived, Gap(None, LOST) if gap else None)
+
+    async def keep(self, stream: StreamId, signed: bytes, copies: int) -> None:
+        """Return when so many storage nodes have a message on disk."""
+        token = _Kept()
+        self._keeps[token] = None
+        try:
+            await self.issue(KeepDurably(stream, signed, copies), token)
+            answer = await token.answer
+        finally:
+            del self._keeps[token]
+        if isinstance(answer, KeepFailed):
+            raise _error(stream, answer, "the message was published, and may be kept all the same")
+
+
+async def merged(
+    reads: Sequence[PartitionRead],
+) -> AsyncIterator[tuple[PartitionRead, HistoryRow]]:
+    """The rows of several reads by position, of each one in its own order."""
+    heads = []
+    for number, read in enumerate(reads):
+        row = await read.peek()
+        if row is not None:
+            heads.append((cursor_of(row.message.id), number, row))
+    heapify(heads)
+    while heads:
+        _, number, row = heads[0]
+        read = reads[number]
+        await read.advance()
+        yield read, row
+        following = await read.peek()
+        if following is None:
+            heads[0] = heads[-1]
+            heads.pop()
+            heapify(heads)
+        else:
+            heapreplace(heads, (cursor_of(following.message.id), number, following))
+
+
+def arrived_of(command: ReadHistory, row: HistoryRow, *, gap: bool = False) -> MessageArrived:
+    """A row as a subscriber gets it."""
+    now_ns = time_ns()
+    if row.seq is None or not isinstance(command.what, LogRange):
+        return MessageArrived(row.message, 0, now_ns, gap)
+    return FromLog(row.message, 0, now_ns, gap, command.what.log, row.seq)
+
+
+# What an application asks for
+
+
+def reads_of(
+    stream: StreamId,
+    partitions: Sequence[int],
+    start: Start,
+    end: datetime | None = None,
+    publisher: str | None = None,
+) -> list[ReadHistory]:
+    """The reads, one for each partition; UsageError names what is wrong and what would be right."""
+    by = None if publisher is None else _publisher(publisher)
+    stop = None if end is None else Position(_milliseconds("end", end), INT63_MAX)
+    return [
+        ReadHistory(stream, partition, _what(start, stop, partition), by)
+        for partition in partitions
+    ]
+
+
+def _what(start: Start, end: Position | None, partition: int) -> What:
+    if isinstance(start, str) and start.lstrip().startswith("{"):
+        start = parse_offset(start)
+    if isinstance(start, Last | Offset) and end is not None:
+        raise UsageError(
+            f"start={start!r} reads up to the newest message: give no end, or a time to start at"
+        )
+    match start:
+        case "earliest":
+            return MessageRange(None, end)
+        case datetime():
+            begin = Position(_milliseconds("start", start), 0)
+            if end is not None and end < begin:
+                raise UsageError(f"start={start!r} is after the end: give an earlier one")
+            return MessageRange(begin, end)
+        case Last(count):
+            return LastMessages(count)
+        case Offset(places):
+            place = places.get(partition)
+            if place is None:
+                return MessageRange()
+            if place.minus:
+                raise UsageError(
+                    f"this offset leaves out rows of {len(place.minus)} other logs: "
+                    "only a pipeline can read on from it"
+                )
+            return LogRange(place.log.bytes, place.seq)
+    raise UsageError(
+        f"start={start!r}: give 'earliest', a datetime, Last(100), or the offset of a message"
+    )
+
+
+def _milliseconds(name: str, when: datetime) -> int:
+    if when.tzinfo is None:
+        raise UsageError(f"{name}={when!r}: give it a time zone, as in datetime.now(UTC)")
+    at_ms = int(when.timestamp() * 1000)
+    if at_ms < 0:
+        raise UsageError(f"{name}={when!r} is before 1970: give a later one")
+    return at_ms
+
+
+def _publisher(text: str) -> NodeId:
+    try:
+        return parse_node_id(text)
+    except UsageError as error:
+        raise UsageError(f"publisher={text!r}: {error}") from None
+
+
+def _error(stream: StreamId, ended: HistoryEnded | KeepFailed, more: str = "") -> Exception:
+    match ended.reason:
+        case reason if reason == NO_STORAGE:
+            return UsageError(
+                f"{stream} is kept by nobody: name its storage nodes as storage = [...] "
+                "under [[streams]] in the network file of its trackers"
+            )
+        case reason if reason == NO_TRACKER:
+            return HistoryUnavailable(
+                f"{stream}: no tracker answered who keeps it: is one running, "
+                "at the address in the network file?"
+            )
+        case reason if reason == NO_SUCH_LOG:
+            return NotFound(
+                f"{stream}: no storage node has the log of this offset: start at a time instead"
+            )
+        case reason if reason == EXPIRED:
+            return OffsetExpired(
+                f"{stream}: the messages after this offset are no longer kept: start at 'earliest'"
+            )
+    text = f"{stream}: its storage nodes gave no good answer ({ended.problem})"
+    return HistoryUnavailable(f"{text}; {more}" if more else f"{text}: are they running?")

@@ -1,0 +1,108 @@
+"""The storage role of a node: it keeps the streams whose settings name it.
+
+It is an ordinary member of those streams: what it takes goes to the storage machine, in no order,
+whatever the subscribers of the same node want. Streams that the network file names are joined at
+the start, and so are those that the store holds already; where the settings of "*" name this node,
+another one is joined when a publisher first asks to have it kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from shoal.base.ids import NodeId, StreamId, parse_stream_id
+from shoal.base.units import S_NS
+from shoal.identity import Entropy
+from shoal.kernel.machine import Machine
+from shoal.node.network_file import ANY_STREAM, NetworkFile, StorageSection
+from shoal.protocols.streams.commands import MessageTaken
+from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
+from shoal.protocols.streams.history.sync import FollowStream, StorageSync
+from shoal.runtime import RuntimeHost
+from shoal.storage.config import Retention, StoreConfig
+from shoal.storage.disk import StoreDisk
+from shoal.storage.store import Store
+
+DAY_NS = 24 * 3600 * S_NS
+GIGABYTE = 1_000_000_000
+KNOWN_MAX = 10_000  # streams of which it is remembered whether they are kept
+
+Join = Callable[[StreamId], None]
+
+
+class StorageRole:
+    """The machines and the disk of a storage node. Made before the host, started after it."""
+
+    def __init__(
+        self, network: NetworkFile, section: StorageSection, node: NodeId, entropy: Entropy
+    ) -> None:
+        """Opens the store; StoreError if that cannot be."""
+        self.store = Store(network.path(section.folder), entropy, _store_config(section))
+        self.disk = StoreDisk(self.store)
+        self.streams: dict[StreamId, None] = {}
+        """Streams that are kept, and joined."""
+        self.machine = StorageNode(node, self.keeps)
+        self.sync = StorageSync(node, network.storage_of, Random(entropy.token(16)))
+        self._network = network
+        self._node = node
+        self._known: dict[StreamId, bool] = {}
+        self._host: RuntimeHost | None = None
+        self._join: Join | None = None
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        return self.machine, self.sync
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing can be stored now, for people; None if all is well."""
+        return self.disk.problem
+
+    def keeps(self, stream: StreamId) -> bool:
+        """Whether the settings of a stream name this node."""
+        known = self._known.get(stream)
+        if known is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            contacts = self._network.storage_of(stream)
+            known = self._known[stream] = any(c.node == self._node for c in contacts)
+        return known
+
+    # Life
+
+    def start(self, host: RuntimeHost, join: Join | None) -> None:
+        """The host runs: keep what is to be kept. `join` takes the node into a stream."""
+        self._host, self._join = host, join
+        host.listeners.append(self._notified)
+        named = [s.id for s in self._network.streams if s.id != ANY_STREAM]
+        held = [stream for stream, _ in self.store.places()]
+        for stream in [*map(parse_stream_id, named), *held]:
+            self._keep(stream)
+
+    # Steps
+
+    def _keep(self, stream: StreamId) -> None:
+        if stream in self.streams or not self.keeps(stream) or self._host is None:
+            return
+        self.streams[stream] = None
+        self._host.command(self.sync, FollowStream(stream))
+        if self._join is not None:
+            self._join(stream)
+
+    def _notified(self, event: Any) -> None:
+        if type(event) is MessageTaken:
+            if event.message.id.stream in self.streams and self._host is not None:
+                self._host.command(self.machine, KeepMessage(event.message))
+        elif type(event) is StreamWanted:
+            self._keep(event.stream)
+
+
+def _store_config(section: StorageSection) -> StoreConfig:
+    size_bytes_max = int(section.gigabytes_max * GIGABYTE)
+    age_ns = None if section.days_max is None else int(section.days_max * DAY_NS)
+    return StoreConfig(
+        retention=Retention(age_ns=age_ns, size_bytes_max=size_bytes_max),
+        map_bytes_max=max(StoreConfig().map_bytes_max, 2 * size_bytes_max),
+    )

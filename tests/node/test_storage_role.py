@@ -1,0 +1,166 @@
+"""Nodes with a [storage] section, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from shoal.base.units import S_NS
+from shoal.node import storage_role
+from shoal.node.network_file import StorageSection
+from shoal.storage.errors import StoreFull, StoreInUse
+from shoal.storage.store import Store
+from tests.node.network import contents, run, take
+from tests.node.storage import StorageTown, until_stored
+
+STREAM = "0x" + "ab" * 20 + "/city/vehicles"
+
+
+def contents_of(store: Store, stream: str) -> list[bytes]:
+    return [row.signed for page in store.range(stream, 0) for row in page]  # type: ignore[arg-type]
+
+
+def test_what_is_published_is_kept_and_is_there_after_a_restart(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", stream=STREAM)
+        async with town.open("tracker"), town.open() as alice:
+            stream = await alice.open_stream(STREAM)
+            async with town.open("one") as keeper:
+                assert keeper.storage is not None
+                assert list(keeper.storage.streams) == [STREAM]
+                await asyncio.sleep(0.5)  # it is taken in
+                for number in range(50):
+                    await stream.publish(number)
+                await until_stored(keeper, 50)
+                before = contents_of(keeper.storage.store, STREAM)
+                log = keeper.storage.store.log
+            async with town.open("one") as keeper:
+                assert keeper.storage is not None
+                assert keeper.storage.store.log == log
+                assert contents_of(keeper.storage.store, STREAM) == before
+                await asyncio.sleep(0.5)
+                await stream.publish("one more")
+                await until_stored(keeper, 51)
+
+    run(main())
+
+
+def test_a_node_kept_for_all_joins_a_stream_when_a_publisher_wants_it_kept(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        async with town.open("tracker"), town.open() as alice:
+            stream = await alice.open_stream(STREAM)
+            async with town.open("one") as keeper:
+                assert keeper.storage is not None
+                assert list(keeper.storage.streams) == []
+                await stream.publish("durable", durable=True)
+                assert list(keeper.storage.streams) == [STREAM]
+                assert keeper.storage.store.info().messages == 1
+                assert alice.host.connections[keeper.id].peer.roles == ("node", "storage")
+                await asyncio.sleep(0.5)
+                await stream.publish("and now by itself")
+                await until_stored(keeper, 2)
+            async with town.open("one") as keeper:
+                assert keeper.storage is not None
+                assert list(keeper.storage.streams) == [STREAM]  # for it holds it
+
+    run(main())
+
+
+def test_two_storage_nodes_end_up_with_the_same(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", stream=STREAM)
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(town.open("tracker"))
+            alice = await stack.enter_async_context(town.open())
+            one = await stack.enter_async_context(town.open("one"))
+            stream = await alice.open_stream(STREAM)
+            await asyncio.sleep(0.5)
+            for number in range(30):
+                await stream.publish(number)
+            await until_stored(one, 30)
+            two = await stack.enter_async_context(town.open("two"))
+            await until_stored(two, 30)
+            assert one.storage is not None
+            assert two.storage is not None
+            assert set(contents_of(one.storage.store, STREAM)) == set(
+                contents_of(two.storage.store, STREAM)
+            )
+            for store in (one.storage.store, two.storage.store):
+                store.check_invariants()
+
+    run(main())
+
+
+def test_a_full_disk_is_told_and_the_node_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", stream=STREAM)
+        async with town.open("tracker"), town.open() as alice, town.open("one") as keeper:
+            assert keeper.storage is not None
+            stream = await alice.open_stream(STREAM)
+            await asyncio.sleep(0.5)
+            full = mock.patch.object(
+                keeper.storage.store, "append", side_effect=StoreFull("the disk is full")
+            )
+            with full:
+                for number in range(5):
+                    await stream.publish(number)
+                async with asyncio.timeout(10):
+                    while keeper.storage.problem is None:
+                        await asyncio.sleep(0.01)
+                assert keeper.storage.problem == "the disk is full"
+            await stream.publish("room again")
+            async with asyncio.timeout(10):
+                while keeper.storage.problem is not None:
+                    await asyncio.sleep(0.01)
+            assert keeper.storage.store.info().messages >= 1
+
+    run(main())
+    assert caplog.text.count("nothing can be stored: the disk is full") == 1
+
+
+def test_a_store_in_use_is_said_at_the_start(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", stream=STREAM)
+        async with town.open("one"):
+            with pytest.raises(StoreInUse, match="is open in this process"):
+                async with town.open("one"):
+                    raise AssertionError("two nodes have one store")
+
+    run(main())
+
+
+def test_retention_is_as_the_section_says() -> None:
+    config = storage_role._store_config(StorageSection(days_max=1.5, gigabytes_max=2.0))
+    assert config.retention.age_ns == 36 * 3600 * S_NS
+    assert config.retention.size_bytes_max == 2_000_000_000
+    large = storage_role._store_config(StorageSection(gigabytes_max=5_000.0))
+    assert large.map_bytes_max >= 10_000_000_000_000
+
+
+def test_a_storage_node_may_subscribe_and_publish_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", stream=STREAM)
+        async with town.open("tracker"), town.open() as alice, town.open("one") as keeper:
+            theirs = await alice.open_stream(STREAM)
+            ours = await keeper.open_stream(STREAM)
+            async with ours.subscribe() as messages:
+                await asyncio.sleep(0.5)
+                for number in range(5):
+                    await theirs.publish(number)
+                await ours.publish("our own")
+                got = contents(await take(messages, 6))
+                assert [content for content in got if content != "our own"] == [0, 1, 2, 3, 4]
+            await until_stored(keeper, 6)
+            await theirs.publish("nobody subscribes, but it is kept")
+            await until_stored(keeper, 7)
+
+    run(main())
