@@ -61,6 +61,7 @@ class Flooded(msgspec.Struct, frozen=True):
     delivered: int
     cpu_us: float
     wall_ms: float
+    versions: dict[str, str] = {}
 
     @property
     def share(self) -> float:
@@ -206,7 +207,7 @@ def verify_us(checks: int) -> float:
 async def install_gossipsub() -> str:
     """The Node.js to run it with; installs what gossipsub/package.json asks for, once."""
     own = GOSSIPSUB / "node_modules" / ".bin" / "node"
-    if not (GOSSIPSUB / "node_modules" / "libp2p").is_dir():
+    if not (GOSSIPSUB / "node_modules" / ".package-lock.json").is_file():  # written last
         npm = shutil.which("npm")
         if npm is None:
             raise GossipsubMissing("npm is not installed")
@@ -241,9 +242,12 @@ async def flood_gossipsub(
         2 * FLOOD_S_MAX + JOIN_S_MAX + 30, program, "flood.mjs", given=json.dumps(settings)
     )
     try:
-        return msgspec.json.decode(answer.splitlines()[-1], type=Flooded)
+        flooded = msgspec.json.decode(answer.splitlines()[-1], type=Flooded)
     except (msgspec.DecodeError, IndexError) as error:
         raise GossipsubMissing(f"flood.mjs said {answer[-200:]!r}") from error
+    if not flooded.delivered:
+        raise GossipsubMissing("it delivered nothing")
+    return flooded
 
 
 async def call(timeout_s: float, *command: str, given: str = "") -> str:
@@ -287,6 +291,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         except GossipsubMissing as error:
             missing = str(error)
     rows = []
+    versions: dict[str, str] = {}
     async with network() as net:
         await net.flood(WARM_UP_MESSAGES, NODES, options.window)
         for publishers in (1, NODES):
@@ -308,6 +313,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
                         )
                     except GossipsubMissing as error:
                         missing = str(error)
+            versions.update(theirs[0].versions if theirs else {})
             rows.append(row_of(publishers, floors, ours, theirs if missing is None else []))
     return {
         "benchmark": "delivery",
@@ -317,6 +323,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         "window": options.window,
         "rounds": options.repeat,
         "rows": rows,
+        "gossipsub_versions": versions or None,
         "gossipsub_missing": missing,
     }
 

@@ -48,6 +48,7 @@ from shoal.protocols.streams.commands import BINARY, JoinStream
 from shoal.protocols.streams.messages import Flood, Instruction, Join, Open, Ping, Pong, Status
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.publisher import Publisher
+from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.runtime import RuntimeHost
 from shoal.transport.port import Credentials, Frame, Link
@@ -248,7 +249,7 @@ async def measure_relay(options: argparse.Namespace, *, signed: bool) -> float:
     with process(load, child, arrived, options, signed), checks(real=signed):
         tracker = await asyncio.to_thread(receive, parent)
         node = mine.key.address
-        machine = StreamNode(node, tracker, mine.key.sign, "1", Random(1))
+        machine = StreamNode(node, TrackerRing([tracker]), mine.key.sign, "1", Random(1))
         host = RuntimeHost(node, [machine], [CODEC], rng=Random(2))
         await host.open([WebSocketTransport(mine, host)], [ANY_PORT])
         try:
