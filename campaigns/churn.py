@@ -12,7 +12,7 @@ one takes over.
 
 What must hold: from the first message of a chain that a node is given, it is given every later one,
 once and in order, until it leaves; whoever was there from the beginning is given all; nobody is
-told of a gap.
+told of a gap; whoever comes has its place within five seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from random import Random
 import msgspec
 
 from shoal.base.ids import MessageId, NodeId
-from shoal.kernel.records import Delivered, GapAbandoned, MemberChanged, Published
+from shoal.base.units import S_NS
+from shoal.kernel.records import Delivered, GapAbandoned, InstructionHandled, Published
 from shoal.lab.scenario import NetworkSettings, Scenario
 from shoal.lab.streams import STREAMS_SLOT, StreamsNetwork
 from shoal.protocols.streams.commands import LeaveStream
@@ -38,6 +39,7 @@ from shoal.sim.trace import Row
 SIZE_BYTES = 300
 JOIN_INTERVAL_MS = 20.0
 SETTLE_S = 10.0  # after the last node joined, and after the last message
+JOIN_S_MAX = 5.0
 AWAY_S = 20.0  # a node that left comes back after about this time
 
 Chain = tuple[NodeId, int, str]
@@ -66,13 +68,13 @@ class Outcome(msgspec.Struct, frozen=True):
     lost: int
     disordered: int
     gaps: int
-    rejoin_s: float | None
-    """After the tracker was killed: until the first join succeeded."""
+    join_s_max: float
+    """The longest that anybody who came waited for a place in the overlay."""
     cpu_s: float
 
     @property
     def good(self) -> bool:
-        return not (self.lost or self.disordered or self.gaps)
+        return not (self.lost or self.disordered or self.gaps) and self.join_s_max < JOIN_S_MAX
 
 
 class Ledger:
@@ -84,7 +86,8 @@ class Ledger:
         self.delivered = self.disordered = self.gaps = 0
         self._next: dict[NodeId, dict[Chain, int]] = {}
         self._first: dict[NodeId, dict[Chain, int]] = {}
-        self.joined_ns: list[int] = []
+        self.coming_ns: dict[NodeId, int] = {}
+        self.waits_ns: list[int] = [0]
 
     def __call__(self, rows: list[Row]) -> None:
         for now_ns, node, record in rows:
@@ -96,13 +99,14 @@ class Ledger:
                 self.lengths[chain] = number + 1
             elif type(record) is GapAbandoned:
                 self.gaps += 1
-            elif type(record) is MemberChanged and record.present:
-                self.joined_ns.append(now_ns)
+            elif type(record) is InstructionHandled and node in self.coming_ns:
+                self.waits_ns.append(now_ns - self.coming_ns.pop(node))
 
     def forget(self, node: NodeId) -> None:
         """It left: what it missed from now on is nobody's loss."""
         self._next.pop(node, None)
         self._first.pop(node, None)
+        self.coming_ns.pop(node, None)
 
     def lost(self, node: NodeId, *, from_the_beginning: bool) -> int:
         """Messages that a node should have been given and was not."""
@@ -134,7 +138,11 @@ class ChurnRun:
     def __init__(self, seed: int, settings: Settings, replay: str) -> None:
         self.settings = settings
         self.seed = seed
-        network = NetworkSettings(nodes=settings.nodes, join_interval_ms=JOIN_INTERVAL_MS)
+        network = NetworkSettings(
+            nodes=settings.nodes,
+            join_interval_ms=JOIN_INTERVAL_MS,
+            trackers=3 if settings.kill_tracker else 1,
+        )
         self.network = StreamsNetwork(Scenario(name="churn", network=network), seed, replay=replay)
         self.simulation: Simulation = self.network.simulation
         self.ledger = Ledger()
@@ -154,9 +162,9 @@ class ChurnRun:
             first_s = self._begin_s + self._rng.random() / self.settings.rate_per_s
             self.simulation.at_s(first_s, partial(self._publish, publisher))
         self.simulation.at_s(self._begin_s, self._move)
-        killed_s = self._begin_s + 30 * self.settings.minutes
         if self.settings.kill_tracker:
-            self.simulation.at_s(killed_s, self._kill_tracker)
+            halfway_s = self._begin_s + 30 * self.settings.minutes
+            self.simulation.at_s(halfway_s, self.network.tracker.crash)
         self.simulation.run_until_s(self.end_s + 2 * SETTLE_S)
         return Outcome(
             seed=self.seed,
@@ -168,7 +176,7 @@ class ChurnRun:
             lost=self._lost(),
             disordered=self.ledger.disordered,
             gaps=self.ledger.gaps,
-            rejoin_s=self._rejoin_s(killed_s) if self.settings.kill_tracker else None,
+            join_s_max=max(self._waits_ns()) / S_NS,
             cpu_s=round(time.process_time() - begin_s, 1),
         )
 
@@ -215,21 +223,18 @@ class ChurnRun:
         if node.host is None:
             self._forget(node)
             self.joins += 1
+            self.ledger.coming_ns[node.id] = self.simulation.scheduler.now_ns
             node.start()
 
     def _forget(self, node: SimNode) -> None:
         self.simulation.trace.flush()  # what it was given before
         self.ledger.forget(node.id)
 
-    def _kill_tracker(self) -> None:
-        self.network.tracker.crash()
-
-    def _rejoin_s(self, killed_s: float) -> float | None:
-        since_ns = self.simulation.scheduler.now_ns - round(
-            (self.simulation.time_s - killed_s) * 1e9
-        )
-        later = [joined_ns for joined_ns in self.ledger.joined_ns if joined_ns > since_ns]
-        return (min(later) - since_ns) / 1e9 if later else None
+    def _waits_ns(self) -> list[int]:
+        """Of all who came, also of those who wait still."""
+        now_ns = self.simulation.scheduler.now_ns
+        waiting = [now_ns - since_ns for since_ns in self.ledger.coming_ns.values()]
+        return self.ledger.waits_ns + waiting
 
 
 def _chain(message: MessageId) -> Chain:
@@ -306,7 +311,8 @@ def main() -> None:
         print(
             f"seed {outcome.seed}: {outcome.published} messages, {outcome.delivered} deliveries, "
             f"{outcome.leaves} leaves, {outcome.joins} joins: {outcome.lost} lost, "
-            f"{outcome.disordered} out of order, {outcome.gaps} gaps ({outcome.cpu_s:g} s of CPU): "
+            f"{outcome.disordered} out of order, {outcome.gaps} gaps, joins within "
+            f"{outcome.join_s_max:.1f} s ({outcome.cpu_s:g} s of CPU): "
             f"{verdict}",
             flush=True,
         )

@@ -12,9 +12,12 @@ from shoal.sim.trace import Row
 SMALL = churn.Settings(nodes=80, publishers=8, minutes=1.0)
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_whoever_stays_misses_nothing_while_others_come_and_go(seed: int, number: int) -> None:
-    outcome = churn.run_one((seed + number, SMALL))
+@pytest.mark.parametrize("kill_tracker", [False, True])
+def test_whoever_stays_misses_nothing_while_others_come_and_go(
+    seed: int, kill_tracker: bool
+) -> None:
+    settings = msgspec.structs.replace(SMALL, kill_tracker=kill_tracker)
+    outcome = churn.run_one((seed + kill_tracker, settings))
     assert outcome.leaves > 10
     assert outcome.published == 8 * 5 * 60
     assert outcome.good, outcome
