@@ -128,9 +128,7 @@ def perform(kind: str, scenario: Scenario) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
         complaints: list[dict[str, Any]] = []
-        loop.set_exception_handler(
-            lambda _, context: None if known(context) else complaints.append(context)
-        )
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
         open_sockets = sockets()
         async with AsyncExitStack() as exits:
             await scenario(Stage(kind, exits))
@@ -141,14 +139,6 @@ def perform(kind: str, scenario: Scenario) -> None:
 
     runner = uvloop.run if kind.endswith("uvloop") else asyncio.run
     runner(main())
-
-
-def known(complaint: dict[str, Any]) -> bool:
-    """aiofastnet reports a connection that ends within the TLS handshake as an error of ours."""
-    return (
-        complaint["message"] == "SSL handshake failed"
-        and complaint["exception"] is ConnectionResetError
-    )
 
 
 def on_every_transport(scenario: Scenario) -> Callable[[str], None]:

@@ -208,7 +208,7 @@ async def test_a_frame_sent_back_to_its_author_ends_the_link(stage: Stage) -> No
 
 @on_every_transport
 async def test_who_falls_silent_is_asked_and_given_up(stage: Stage) -> None:
-    limits = TransportLimits(idle_ping_ns=50 * MS_NS, idle_timeout_ns=250 * MS_NS)
+    limits = TransportLimits(idle_ping_ns=60 * MS_NS, idle_timeout_ns=600 * MS_NS)
     b = await stage.actor("b", limits=limits)
     wire = await stage.stranger(b.address)
     session = await shake_hands(wire, credentials("peer"), b.id)
@@ -220,7 +220,7 @@ async def test_who_falls_silent_is_asked_and_given_up(stage: Stage) -> None:
     while (message := await wire.receive()) is not None:
         assert reader.read(message) == [(CONTROL, ASK)]
         asked += 1
-        if asked <= 8:
+        if asked <= 12:
             writer.add(CONTROL, ALIVE)
             answer = writer.next_message()
             assert answer is not None
@@ -228,8 +228,11 @@ async def test_who_falls_silent_is_asked_and_given_up(stage: Stage) -> None:
     await until(lambda: b.told.losses)
     assert b.told.reasons == ["idle"]
     assert b.told.batches == []
-    assert 0.6 < asyncio.get_running_loop().time() - started_s < 5
-    assert 8 < asked <= 8 + 5
+    passed_s = asyncio.get_running_loop().time() - started_s
+    assert passed_s > 1.2
+    # Not more often than that; how often depends on the machine, as whoever was kept from running
+    # gives its peer the time again.
+    assert 12 < asked <= passed_s / 0.06 + 6  # the last ones come closer together
 
 
 @on_every_transport

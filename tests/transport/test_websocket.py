@@ -143,6 +143,20 @@ async def test_a_peer_that_hangs_is_given_up(stage: Stage) -> None:
         assert a.told.reasons == ["idle"]
 
 
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+def test_a_connection_that_is_reset_at_any_moment_harms_nobody_else(scheme: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.transport.resets", scheme],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=3 * PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
 # Strangers below the WebSocket
 
 

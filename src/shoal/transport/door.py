@@ -1,8 +1,8 @@
-"""Sockets of the WebSocket transport: the listening one, which counts who knocks, and dialled ones.
+"""A listening socket that knows who knocks: strangers are counted from their first packet on.
 
-Between accepting a connection and the end of its WebSocket upgrade, the library under us owns it
-and tells nobody. A stranger who says nothing in that time would hold a socket unseen, so the
-listening socket keeps an eye on what it accepted.
+A connection goes through TLS, if any, and the WebSocket upgrade before the handshake of the link
+can begin. All of that together has one time limit, and all connections on their way through it
+one number: otherwise a stranger who says nothing would hold a socket that nobody sees.
 """
 
 from __future__ import annotations
@@ -12,177 +12,203 @@ import errno
 import ipaddress
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
-import msgspec
-
-# Sockets are watched, not waited for: the library closes them, a turn of the loop or two later.
-_LOOK_AGAIN_S = 0.001
+BACKLOG = 128  # connections that the kernel has accepted and we have not
+ACCEPTS_PER_TURN_MAX = 32  # so that a crowd at the door does not stall the links inside
 
 
-class Knock(msgspec.Struct, eq=False):
-    """A connection that was accepted, and is not a WebSocket yet."""
+class Visitor:
+    """A connection that was accepted."""
 
-    sock: socket.socket
-    address: str
-    deadline_s: float
-    told: bool = False
+    def __init__(self, address: str, deadline_s: float) -> None:
+        self.address = address
+        self.deadline_s = deadline_s
+        self.greeted = False
+        """Its socket belongs to a transport, which closes it."""
+        self.entered = False
+        """Set by whoever takes it over, once it is a WebSocket."""
 
 
-class Door(socket.socket):
-    """A listening socket that lets only so many strangers in at a time, and each only so long."""
+class DoorOwner(Protocol):
+    """What a door asks of its transport."""
+
+    def may_enter(self, waiting: int = 0) -> bool:
+        """Whether one more stranger may come, beside so many who are at the door."""
+        ...
+
+    def tell_failure(self, address: str, reason: str) -> None:
+        """A stranger got no further."""
+        ...
+
+
+class Door:
+    """Accepts connections, and sees them through to the upgrade or out."""
 
     def __init__(
         self,
-        family: int,
+        owner: DoorOwner,
+        sock: socket.socket,
         *,
         scheme: str,
         timeout_s: float,
-        may_enter: Callable[[int], bool],
-        failed: Callable[[str, str], None],
+        upgrade: Callable[[Visitor], Any],
+        tls: dict[str, Any],
     ) -> None:
-        """May_enter is asked with the number of those who knock already; failed is told
-        (address, reason) of everyone who leaves without having become a WebSocket."""
-        super().__init__(family, socket.SOCK_STREAM)
-        self.scheme = scheme
+        """The upgrade makes the protocol for a visitor, a WSProtocol of picows; tls holds what
+        the event loop is to know about it, if there is any."""
+        self._owner = owner
+        self._sock = sock
+        self._scheme = scheme
         self._timeout_s = timeout_s
-        self._may_enter = may_enter
-        self._failed = failed
-        self._knocks: dict[int, Knock] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._upgrade = upgrade
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._visits: dict[asyncio.Task[None], tuple[Visitor, socket.socket]] = {}
         # Given up for the moment it takes to turn somebody away when no other descriptor is free;
         # a connection that cannot be accepted would wake the loop forever.
-        self._spare = os.dup(self.fileno())
+        self._spare = _spare_descriptor()
+        self._address = show_address(scheme, sock.getsockname())
+        self._loop.add_reader(sock.fileno(), self._accept)
 
-    def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection; ConnectionAbortedError if it was turned away."""
-        try:
-            sock, peer = super().accept()
-        except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE):
-                raise
-            self._turn_away()
-            raise ConnectionAbortedError("out of file descriptors") from error
-        self._look()
-        address = show_address(self.scheme, peer)
-        if not self._may_enter(len(self._knocks)):
+    @property
+    def address(self) -> str:
+        """Where it can be dialled, with the real port."""
+        return self._address
+
+    async def close(self) -> None:
+        """Take no more connections; turn away those who are knocking."""
+        if self._sock.fileno() < 0:
+            return
+        self._loop.remove_reader(self._sock.fileno())
+        self._sock.close()
+        os.close(self._spare)
+        visits = dict(self._visits)
+        for visit, (visitor, sock) in visits.items():
+            visit.cancel()
+            if not visitor.greeted:  # and never will be: its task was cancelled before it began
+                sock.close()
+        await asyncio.gather(*visits, return_exceptions=True)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_PER_TURN_MAX):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    return  # it was gone before we came to it
+                self._turn_away()
+                continue
+            self._greet(sock, peer)
+
+    def _greet(self, sock: socket.socket, peer: Any) -> None:
+        address = show_address(self._scheme, peer)
+        # Who has entered is counted by the owner, though its visit ends a turn later.
+        if not self._owner.may_enter(sum(not one.entered for one, _ in self._visits.values())):
             sock.close()
-            self._failed(address, "busy")
-            raise ConnectionAbortedError("too many are knocking")
-        deadline_s = asyncio.get_running_loop().time() + self._timeout_s
-        self._knocks[sock.fileno()] = Knock(sock, address, deadline_s)
-        self._look_later()
-        return sock, peer
+            self._owner.tell_failure(address, "busy")
+            return
+        sock.setblocking(False)
+        visitor = Visitor(address, self._loop.time() + self._timeout_s)
+        visit = self._loop.create_task(self._visit(visitor, sock))
+        self._visits[visit] = visitor, sock
+        visit.add_done_callback(self._visits.pop)
 
-    def entered(self, descriptor: int) -> float:
-        """A connection became a WebSocket; the seconds that it has left to prove itself."""
-        knock = self._knocks.pop(descriptor, None)
-        if knock is None:
-            return self._timeout_s
-        return max(0.0, knock.deadline_s - asyncio.get_running_loop().time())
-
-    async def shut(self) -> None:
-        """Turn away those who knock; called after the socket itself was closed."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._spare >= 0:
-            os.close(self._spare)
-            self._spare = -1
-        sockets = [knock.sock for knock in self._knocks.values()]
-        self._knocks.clear()
-        await hang_up(sockets)
+    async def _visit(self, visitor: Visitor, sock: socket.socket) -> None:
+        visitor.greeted = True
+        reason, upgrade = "closed", self._upgrade(visitor)
+        try:
+            async with asyncio.timeout_at(visitor.deadline_s):
+                transport = await transport_of(
+                    upgrade, self._loop.connect_accepted_socket(lambda: upgrade, sock, **self._tls)
+                )
+                try:
+                    # Returns when it is a WebSocket, and also when it will never be one.
+                    await upgrade.wait_until_handshake_complete()
+                finally:
+                    if not visitor.entered:
+                        transport.abort()
+        except TimeoutError:
+            reason = "timeout"
+        except OSError:
+            pass  # TLS came to nothing, or the connection did
+        if not visitor.entered:
+            self._owner.tell_failure(visitor.address, reason)
 
     def _turn_away(self) -> None:
         os.close(self._spare)
         try:
             with suppress(OSError):
-                sock, peer = super().accept()
+                sock, peer = self._sock.accept()
                 sock.close()
-                self._failed(show_address(self.scheme, peer), "busy")
+                self._owner.tell_failure(show_address(self._scheme, peer), "busy")
         finally:
-            self._spare = os.dup(self.fileno())
-
-    def _look_later(self) -> None:
-        if self._timer is None and self._knocks:
-            first_s = min(knock.deadline_s for knock in self._knocks.values())
-            self._timer = asyncio.get_running_loop().call_at(first_s, self._look_now)
-
-    def _look_now(self) -> None:
-        self._timer = None
-        self._look()
-        self._look_later()
-
-    def _look(self) -> None:
-        """Forget who has left, and cut off who has been knocking for too long."""
-        now_s = asyncio.get_running_loop().time()
-        for descriptor, knock in list(self._knocks.items()):
-            gone = knock.sock.fileno() < 0
-            late = not gone and not knock.told and now_s >= knock.deadline_s
-            if (gone or late) and not knock.told:
-                knock.told = True
-                self._failed(knock.address, "timeout" if late else "closed")
-            if gone:
-                del self._knocks[descriptor]
-            elif late:
-                knock.deadline_s = now_s + self._timeout_s
-                cut(knock.sock)
+            self._spare = _spare_descriptor()
 
 
-def cut(sock: socket.socket) -> None:
-    """End a connection that somebody else owns: the owner finds the line dead, and closes it."""
-    with suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)
-
-
-async def hang_up(sockets: Iterable[socket.socket]) -> None:
-    """Cut connections that somebody else owns, and wait until they are closed."""
-    waiting = list(sockets)
-    for sock in waiting:
-        cut(sock)
-    while waiting := [sock for sock in waiting if sock.fileno() >= 0]:
-        await asyncio.sleep(_LOOK_AGAIN_S)
+async def listening_socket(host: str, port: int, buffer_bytes: int) -> socket.socket:
+    """A socket that listens on the first address of a host; OSError if it cannot."""
+    family, here = await _resolve(host, port)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        limit_buffers(sock, buffer_bytes)
+        sock.bind(here)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def limit_buffers(sock: socket.socket, size: int) -> None:
-    """Bound the kernel's buffers; to be called before the connection is made."""
+    """Bound the kernel's buffers, which would grow to several megabytes each."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
-
-
-async def connected_socket(host: str, port: int, buffer_bytes: int) -> socket.socket:
-    """A connection to the first address of a host that answers; OSError if none does."""
-    problem: OSError | None = None
-    for family, address in await resolve(host, port):
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setblocking(False)
-            limit_buffers(sock, buffer_bytes)
-            await asyncio.get_running_loop().sock_connect(sock, address)
-        except OSError as error:
-            sock.close()
-            problem = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            return sock
-    raise problem or OSError(f"{host} has no address")
-
-
-async def resolve(host: str, port: int, flags: int = 0) -> list[tuple[int, Any]]:
-    """Families and addresses of a host; names are looked up in a thread, numbers are not."""
-    try:
-        version = ipaddress.ip_address(host).version
-    except ValueError:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-        return [(family, address) for family, _, _, _, address in found]
-    return [(socket.AF_INET if version == 4 else socket.AF_INET6, (host, port))]
 
 
 def show_address(scheme: str, peer: Any) -> str:
     """An address as people write it, from what a socket says."""
     host, port = peer[:2]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+async def transport_of(upgrade: Any, connecting: Awaitable[tuple[Any, Any]]) -> asyncio.Transport:
+    """What the event loop makes of a connection; when cancelled, the connection is over.
+
+    A cancelled uvloop closes the descriptor and leaves it at that, even if the protocol has read
+    by then, and begun a link: the link would live on, and write to whichever connection gets the
+    same descriptor next. So the protocol hears of its end from us. That it may hear it again from
+    asyncio does no harm.
+    """
+    transport: asyncio.Transport
+    try:
+        transport, _ = await connecting
+    except BaseException:
+        if upgrade.transport is not None:
+            upgrade.transport.underlying_transport.abort()
+        if upgrade.listener is not None and not upgrade.transport.is_disconnected:
+            upgrade.connection_lost(None)
+        raise
+    return transport
+
+
+async def _resolve(host: str, port: int) -> tuple[int, Any]:
+    """Names are looked up in a thread, numbers are not."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        (family, _, _, _, address), *_ = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        return family, address
+    return (socket.AF_INET if version == 4 else socket.AF_INET6), (host, port)
+
+
+def _spare_descriptor() -> int:
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

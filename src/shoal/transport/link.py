@@ -40,6 +40,8 @@ from shoal.transport.port import PeerInfo
 ASK = b"?"
 ALIVE = b"!"
 
+CLOCK_TICK_S = 0.001  # of uvloop
+
 _REJECTION_OF: dict[type[RemoteError], str] = {
     ForgedMessage: "forged",
     MalformedMessage: "malformed",
@@ -111,12 +113,11 @@ class AuthenticatedLink:
             )
         if not self._sending:
             return
-        writer = self._writer
-        writer.add(protocol, payload)
+        queued_bytes = self._writer.add(protocol, payload)
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
-        if writer.queued_bytes > BATCH_BYTES_MAX:
+        if queued_bytes > BATCH_BYTES_MAX:
             self._overflow()
 
     def pause_reading(self) -> None:
@@ -316,7 +317,8 @@ class AuthenticatedLink:
             return
         elif silent_s >= ask_s:
             self._say(ASK)
-            next_s = min(ask_s, lost_s - silent_s)
+            # Not sooner than the loop's clock ticks, or it would be asked again and again.
+            next_s = min(ask_s, max(lost_s - silent_s, CLOCK_TICK_S))
         else:
             next_s = min(ask_s, lost_s) - silent_s
         self._watch_s = now_s + next_s

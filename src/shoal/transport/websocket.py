@@ -6,47 +6,38 @@ frames, as RFC 6455 asks; picows does so in place. No library setting is left to
 - messages above the limit are refused when their header is there, before their bytes are;
 - no redirects, proxies or fragments; text and fragments are malformed;
 - liveness is the link's own affair: on a plain channel a WebSocket ping could be anybody's.
+
+Of picows we use the protocol itself, and leave its ws_connect and ws_create_server alone, for
+three reasons. A server of theirs accepts as many connections as there are, and tells nobody before
+they are WebSockets. A cancelled ws_connect forgets its socket. And both prefer the transports of
+aiofastnet, which under uvloop let a peer that resets its connection at the right moment end our
+process: the socket is closed while it is still polled, and libuv aborts. Those of asyncio and
+uvloop themselves are as fast.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import ssl
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from picows import (
-    WSError,
-    WSInvalidStatusError,
-    WSListener,
-    WSUpgradeRequest,
-    WSUpgradeResponse,
-    WSUpgradeResponseWithListener,
-    ws_connect,
-    ws_create_server,
-)
+from picows import WSAutoPingStrategy, WSError, WSInvalidStatusError
+from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its .pyi
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
-from shoal.base.units import seconds
-from shoal.transport.door import (
-    Door,
-    connected_socket,
-    cut,
-    hang_up,
-    limit_buffers,
-    resolve,
-    show_address,
-)
+from shoal.base.units import KIB, seconds
+from shoal.transport.door import Door, Visitor, listening_socket, transport_of
 from shoal.transport.endpoint import Endpoint, Outcome
 from shoal.transport.framing import message_bytes_max
 from shoal.transport.link import AuthenticatedLink
 from shoal.transport.port import Credentials, DialFailed, LinkHandler, TransportLimits
 from shoal.transport.tls import certificate_digest, dialling_context, served_certificate
 from shoal.transport.websocket_carrier import AcceptedCarrier, DialledCarrier
+
+READ_BUFFER_BYTES = 16 * KIB  # to begin with; it grows to twice the longest message
 
 # picows logs every fault of a peer as an error. Ours are counted, by whom they concern.
 _SILENT = logging.Logger("shoal.transport.picows", level=logging.CRITICAL + 1)
@@ -72,139 +63,100 @@ class WebSocketTransport(Endpoint):
         self._tls = tls
         self._tls_binding = b"" if tls is None else certificate_digest(served_certificate(tls))
         self._tls_dialling = tls_dialling or dialling_context()
-        self._upgrades: set[asyncio.Task[Any]] = set()
-        self._sockets: set[socket.socket] = set()
-        self._settings: dict[str, Any] = {
-            "enable_auto_pong": False,
-            "logger_name": _SILENT,
-            "max_frame_size": message_bytes_max(self.limits.frame_bytes_max),
-            "websocket_handshake_timeout": self._handshake_timeout_s,
-        }
-        self._tls_settings: dict[str, Any] = {
-            "ssl_handshake_timeout": self._handshake_timeout_s,
-            "ssl_shutdown_timeout": seconds(self.limits.close_timeout_ns),
-        }
-
-    async def close(self) -> None:
-        """Close everything, and see to it that no socket is left."""
-        await super().close()
-        await hang_up(self._sockets)
-        await asyncio.gather(*self._upgrades, return_exceptions=True)
 
     # Listening
 
-    async def _listen(self, address: str) -> WebSocketListener:
+    async def _listen(self, address: str) -> Door:
         url = _url_of(address)
         secure = url.scheme == "wss"
         if secure and self._tls is None:
             raise UsageError(f"cannot listen on {address}: give a TLS context with a certificate")
-        host, port = url.hostname or "", url.port or 0
-        settings = {**self._settings, **self._tls_settings} if secure else self._settings
-        binding = self._tls_binding if secure else b""
         try:
-            (family, here), *_ = await resolve(host, port, socket.AI_PASSIVE)
-            door = Door(
-                family,
-                scheme=url.scheme,
-                timeout_s=self._handshake_timeout_s,
-                may_enter=self.may_enter,
-                failed=self.tell_failure,
+            sock = await listening_socket(
+                url.hostname or "", url.port or 0, self.limits.socket_buffer_bytes
             )
-            try:
-                door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                limit_buffers(door, self.limits.socket_buffer_bytes)
-                door.bind(here)
-                server = await ws_create_server(
-                    lambda request: self._welcome(request, door, binding),
-                    sock=door,
-                    ssl=self._tls if secure else None,
-                    **settings,
-                )
-            except BaseException:
-                door.close()
-                await door.shut()
-                raise
         except (OSError, UnicodeError) as error:
             raise UsageError(f"cannot listen on {address}: {error}") from error
-        return WebSocketListener(server, door, show_address(url.scheme, door.getsockname()))
+        binding = self._tls_binding if secure else b""
 
-    def _welcome(
-        self, request: WSUpgradeRequest, door: Door, binding: bytes
-    ) -> WSListener | WSUpgradeResponseWithListener:
-        if self.may_enter():
-            return AcceptedCarrier(self, door, binding)
-        response = WSUpgradeResponse.create_error_response(HTTPStatus.SERVICE_UNAVAILABLE)
-        return WSUpgradeResponseWithListener(response, None)
+        def upgrade(visitor: Visitor) -> WSProtocol:
+            return self._protocol(lambda _request: AcceptedCarrier(self, visitor, binding))
+
+        return Door(
+            self,
+            sock,
+            scheme=url.scheme,
+            timeout_s=self._handshake_timeout_s,
+            upgrade=upgrade,
+            tls=self._tls_settings(self._tls) if secure else {},
+        )
 
     # Dialling
 
     async def _connect(self, address: str, peer: NodeId) -> AuthenticatedLink:
         url = _url_of(address)
-        try:
-            sock = await connected_socket(
-                url.hostname or "", url.port or 0, self.limits.socket_buffer_bytes
-            )
-        except (OSError, UnicodeError) as error:
-            raise DialFailed(f"nobody answers at {address}: {error}") from error
-        self._sockets = {sock, *(old for old in self._sockets if old.fileno() >= 0)}
         outcome: Outcome = asyncio.get_running_loop().create_future()
         carrier = DialledCarrier(self, address, peer, outcome)
-        await self._upgrade(carrier, sock, address, secure=url.scheme == "wss")
-        if carrier.link is None:
-            raise DialFailed(f"closed: {address} hung up during the upgrade")
+        tls = self._tls_settings(self._tls_dialling) if url.scheme == "wss" else {}
+        await self._upgrade(carrier, url, tls)
         return await self._outcome_of(carrier, outcome)
 
     async def _upgrade(
-        self, carrier: DialledCarrier, sock: socket.socket, address: str, *, secure: bool
+        self, carrier: DialledCarrier, url: SplitResult, tls: dict[str, Any]
     ) -> None:
-        """Make a WebSocket of a connection."""
-        upgrade = asyncio.get_running_loop().create_task(
-            ws_connect(
-                lambda _request, _response: carrier,
-                address,
-                ssl_context=self._tls_dialling if secure else None,
-                socket_factory=lambda _url: sock,
-                max_redirects=0,
-                **self._settings,
-                **(self._tls_settings if secure else {}),
-            )
-        )
-        self._upgrades.add(upgrade)
-        upgrade.add_done_callback(self._upgraded)
+        """Connect, and make a WebSocket of it. (By name or number, not over a socket of ours:
+        uvloop forgets to let go of one that is reset at once, and closes the descriptor twice.)"""
+        loop, address = asyncio.get_running_loop(), url.geturl()
+        protocol = self._protocol(lambda _request, _response: carrier, url)
         try:
-            # picows forgets its socket when it is cancelled here. A dead line ends it properly.
-            await asyncio.shield(upgrade)
-        except asyncio.CancelledError:
-            cut(sock)
-            raise
+            transport = await transport_of(
+                protocol,
+                loop.create_connection(lambda: protocol, url.hostname or "", url.port or 0, **tls),
+            )
+        except (OSError, UnicodeError) as error:
+            raise DialFailed(f"nobody answers at {address}: {error}") from error
+        upgraded = False
+        try:
+            await protocol.wait_until_handshake_complete()
+            upgraded = carrier.link is not None
         except WSInvalidStatusError as error:
             raise DialFailed(f"busy: {address} lets nobody in ({error})") from error
         except (WSError, OSError) as error:
             raise DialFailed(f"{address} is no WebSocket: {error}") from error
+        finally:
+            if not upgraded:  # cancelled perhaps, though there is a link: it ends with this
+                transport.abort()
+        if not upgraded:
+            raise DialFailed(f"closed: {address} hung up during the upgrade")
 
-    def _upgraded(self, upgrade: asyncio.Task[Any]) -> None:
-        self._upgrades.discard(upgrade)
-        if not upgrade.cancelled():
-            upgrade.exception()  # seen by whoever waits for it, if anybody still does
+    # Settings
 
+    def _protocol(self, listener_factory: Any, url: SplitResult | None = None) -> WSProtocol:
+        """A WebSocket to be; a client's if there is an address."""
+        return WSProtocol(
+            None if url is None else url.netloc,
+            None if url is None else url.path or "/",
+            url is not None,
+            listener_factory,
+            _SILENT,
+            True,  # end the connection when a callback fails
+            None,  # no timeout: the door has one, and so has a dial
+            False,  # no pings
+            1.0,
+            1.0,
+            WSAutoPingStrategy.PING_WHEN_IDLE,
+            False,  # no pongs: the carrier answers
+            message_bytes_max(self.limits.frame_bytes_max),
+            None,  # no headers
+            READ_BUFFER_BYTES,
+        )
 
-class WebSocketListener:
-    """An open port."""
-
-    def __init__(self, server: asyncio.Server, door: Door, address: str) -> None:
-        self._server = server
-        self._door = door
-        self._address = address
-
-    @property
-    def address(self) -> str:
-        """Where it can be dialled, with the real port."""
-        return self._address
-
-    async def close(self) -> None:
-        """Take no more connections; turn away those who are knocking."""
-        self._server.close()
-        await self._door.shut()
+    def _tls_settings(self, context: ssl.SSLContext | None) -> dict[str, Any]:
+        return {
+            "ssl": context,
+            "ssl_handshake_timeout": self._handshake_timeout_s,
+            "ssl_shutdown_timeout": seconds(self.limits.close_timeout_ns),
+        }
 
 
 def _url_of(address: str) -> SplitResult:

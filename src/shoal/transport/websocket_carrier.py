@@ -13,13 +13,12 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from shoal.base.ids import NodeId
 from shoal.base.units import KIB
-from shoal.transport.door import Door, show_address
+from shoal.transport.door import Visitor, limit_buffers
 from shoal.transport.endpoint import Endpoint, Outcome
 from shoal.transport.framing import HEAD_ROOM_BYTES
 from shoal.transport.link import AuthenticatedLink
 from shoal.transport.tls import certificate_digest
 
-LOOK_AGAIN_S = 0.05
 WRITE_BUFFER_BYTES = 64 * KIB  # what waits beyond that stays with the link, where it is counted
 
 _BINARY = WSMsgType.BINARY
@@ -63,7 +62,6 @@ class WebSocketCarrier(WSListener):
         if not self._farewell:
             self._farewell = True
             self._ws.send_close(WSCloseCode.OK)
-            self._look_again()
 
     def abort(self, reason: str) -> None:
         """Hang up; the peer may see why."""
@@ -72,14 +70,6 @@ class WebSocketCarrier(WSListener):
                 self._farewell = True
                 self._ws.send_close(_CODE_OF.get(reason, WSCloseCode.GOING_AWAY))
             self._socket.abort()
-
-    def _look_again(self) -> None:
-        """libuv stops polling a socket at its first error, and then the bytes in front of that
-        error, and the error itself, go unread. Asking anew brings them out."""
-        if not self._ws.is_disconnected:
-            self._socket.pause_reading()
-            self._socket.resume_reading()
-            asyncio.get_running_loop().call_later(LOOK_AGAIN_S, self._look_again)
 
     # What picows tells
 
@@ -90,10 +80,20 @@ class WebSocketCarrier(WSListener):
         self._send = transport.send_reuse_external_bytearray
         high = min(WRITE_BUFFER_BYTES, self._owner.limits.queue_low_bytes)
         self._socket.set_write_buffer_limits(high=high, low=high // 4)
-        self._shake_hands()
+        try:
+            self._shake_hands()
+        except Exception as error:
+            self._fail(error)
 
     def _shake_hands(self) -> None:
         raise NotImplementedError
+
+    def _fail(self, error: Exception) -> None:
+        """A bug of ours, which picows would take for a fault of the peer, and keep to itself."""
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": "a WebSocket link failed", "exception": error}
+        )
+        self.abort("lost")
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         """A frame is there; it is valid during this call only."""
@@ -113,11 +113,8 @@ class WebSocketCarrier(WSListener):
                     transport.send_pong(frame.get_payload_as_bytes())
             elif kind is not WSMsgType.PONG:
                 link.rejected("malformed")
-        except Exception as error:  # picows would take it for a fault of the peer, silently
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "a WebSocket link failed", "exception": error}
-            )
-            self.abort("lost")
+        except Exception as error:
+            self._fail(error)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         """The socket is closed."""
@@ -143,18 +140,23 @@ class WebSocketCarrier(WSListener):
 
 
 class AcceptedCarrier(WebSocketCarrier):
-    def __init__(self, owner: Endpoint, door: Door, binding: bytes) -> None:
+    """The side that was dialled."""
+
+    def __init__(self, owner: Endpoint, visitor: Visitor, binding: bytes) -> None:
         super().__init__(owner)
-        self._door = door
+        self._visitor = visitor
         self._binding = binding
 
     def _shake_hands(self) -> None:
-        address = show_address(self._door.scheme, self._socket.get_extra_info("peername"))
-        timeout_s = self._door.entered(self._socket.get_extra_info("socket").fileno())
-        self._owner.shake_hands(self, address, binding=self._binding, timeout_s=timeout_s)
+        visitor = self._visitor
+        visitor.entered = True
+        timeout_s = max(0.0, visitor.deadline_s - asyncio.get_running_loop().time())
+        self._owner.shake_hands(self, visitor.address, binding=self._binding, timeout_s=timeout_s)
 
 
 class DialledCarrier(WebSocketCarrier):
+    """The side that dialled."""
+
     def __init__(self, owner: Endpoint, address: str, peer: NodeId, outcome: Outcome) -> None:
         super().__init__(owner)
         self._address = address
@@ -162,6 +164,7 @@ class DialledCarrier(WebSocketCarrier):
         self._outcome = outcome
 
     def _shake_hands(self) -> None:
+        limit_buffers(self._socket.get_extra_info("socket"), self._owner.limits.socket_buffer_bytes)
         binding = b""
         if self._ws.is_secure:
             shown = self._socket.get_extra_info("ssl_object").getpeercert(binary_form=True)
