@@ -61,10 +61,15 @@ class Channel:
     )
 
     def __init__(
-        self, stream: StreamId, config: NodeConfig, since_ms: int = 0, node: NodeId | None = None
+        self,
+        stream: StreamId,
+        config: NodeConfig,
+        since_ms: int = 0,
+        node: NodeId | None = None,
+        known: dict[bytes, MessageId] | None = None,
     ) -> None:
         self.seen = ChainTable(config, since_ms)
-        self.recent = RecentMessages(config)
+        self.recent = RecentMessages(config, known)
         self.repair = Repair(stream, self.seen, self.recent, config, node)
         self.subscribed = False
         self.kept = False
@@ -102,6 +107,8 @@ class Flooding:
         self._offend = offend
         self._pending: dict[bytes, _Pending] = {}
         self._pending_bytes: dict[NodeId, int] = {}  # what each link has us hold
+        self.known: dict[bytes, MessageId] = {}
+        """What all channels have kept of late: copies of it need not be read."""
         self.handling_ns = 0
         """How long new messages have lately been here before they went on."""
 
@@ -109,6 +116,9 @@ class Flooding:
         self, peer: NodeId, flood: Flood, now_ns: int, *, stored: bool = False
     ) -> list[Effect]:
         """One copy came in, from a neighbour or out of storage."""
+        known = self.known.get(flood.signed)
+        if known is not None and peer in self._channels[known.stream].neighbours:
+            return [ReceivedAgain(known, peer)]  # two copies in three end here
         try:
             body = decode_body(flood.signed)
         except MalformedMessage:
@@ -208,8 +218,10 @@ class Flooding:
         return effects
 
     def originate(self, channel: Channel, message: VerifiedMessage, now_ns: int) -> list[Effect]:
-        """Send a message of our own to every neighbour."""
+        """Send a message of our own to every neighbour; whoever comes later may ask for it."""
         channel.recent.add(message.id, message.signed, now_ns)
+        if not channel.active:
+            return []  # alone, perhaps only because the others are with another tracker
         flood = Flood(0, 0, now_ns // US_NS, message.signed)
         return [Send(flood, channel.active), Sent(message.id, len(channel.active))]
 

@@ -254,7 +254,8 @@ class StreamNode:
             state.channel.joined(command)
             return [Notify(StreamReady(command.stream))] if state.ready else []
         overlay = Overlay(command.stream, self.node, self.config)
-        channel = Channel(command.stream, self.config, self._now_ns // MS_NS, self.node)
+        since_ms, known = self._now_ns // MS_NS, self._flooding.known
+        channel = Channel(command.stream, self.config, since_ms, self.node, known)
         channel.ordered = command.ordered
         channel.joined(command)
         reporter = Reporter(command.stream, self.config)
@@ -266,7 +267,7 @@ class StreamNode:
         state = self.streams.pop(command.stream, None)
         if state is None:
             raise UsageError(f"this node is not in stream {command.stream}: nothing to leave")
-        del self._channels[command.stream]
+        self._channels.pop(command.stream).recent.clear()
         effects = state.overlay.leave()
         for name in ("report", "heads", "repair"):
             effects.append(CancelTimer((name, command.stream)))
@@ -295,7 +296,7 @@ class StreamNode:
         ]
         if hold:
             state.held.append(message)
-        elif state.channel.active:
+        else:
             effects.extend(self._flooding.originate(state.channel, message, self._now_ns))
         if state.channel.kept:
             effects.append(Notify(MessageTaken(message)))

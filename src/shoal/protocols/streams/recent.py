@@ -16,7 +16,9 @@ Kept = tuple[int, int, Chain, Number]  # when, how many bytes, which
 class RecentMessages:
     """The last messages of one stream, bounded in bytes and age, oldest dropped first."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, known: dict[bytes, MessageId] | None = None) -> None:
+        """`known` is to name what is kept here, by its bytes; others may be in it, too."""
+        self._known = {} if known is None else known
         self._recent_ns = config.recent_ns
         self._bytes_max = config.recent_bytes_max
         self._config = config
@@ -33,6 +35,7 @@ class RecentMessages:
         if kept is None:
             kept = self._chains[chain] = {}
         kept[number] = signed
+        self._known[signed] = id
         head = self._heads.pop(chain, None)
         newest = number if head is None or head[0] < number else head[0]
         self._heads[chain] = (newest, now_ns)
@@ -84,10 +87,15 @@ class RecentMessages:
                 found.append((chain, number))
         return found
 
+    def clear(self) -> None:
+        """Keep nothing."""
+        while self._order:
+            self._drop(self._order.popleft())
+
     def _drop(self, kept: Kept) -> None:
         _, size_bytes, name, number = kept
         chain = self._chains[name]
-        del chain[number]
+        self._known.pop(chain.pop(number), None)
         if self._settled:
             self._settled.discard((name, number))
         self._bytes -= size_bytes
