@@ -1,7 +1,9 @@
 """See to it that .venv holds the pinned requirements and Shoal itself.
 
-    environment.py check runtime|test    says by its exit code whether it does
-    environment.py make runtime|test     installs what is missing
+    environment.py check KIND    says by its exit code whether it does
+    environment.py make KIND     installs what is missing
+
+KIND: runtime, what `./run` needs; spark, the pipeline on top, with a Java; test, all of it.
 
 A stamp inside .venv says what was installed. It is removed before the first change and written
 after the last, so an environment without one was interrupted, and is built from nothing. Only one
@@ -30,13 +32,21 @@ STAMP = VENV / "shoal-stamp.json"
 LOCK = ROOT / ".venv.lock"  # beside .venv, because .venv is removed while the lock is held
 PYTHON = VENV / "bin" / "python"
 
+# Which pins each kind of use is made of: the last of them repeats the others.
+PINS = {
+    "runtime": ("runtime",),
+    "spark": ("runtime", "spark"),
+    "test": ("runtime", "spark", "test"),
+}
+
 Stamp = dict[str, str]
 
 
 class Step(Enum):
     NOTHING = "nothing"
+    JAVA = "find or fetch a Java"
     PACKAGE = "install Shoal again: its entry points or its metadata changed"
-    ADD_TEST = "install what the tests need on top"
+    ADD = "install what this kind of use needs on top"
     REBUILD = "build from nothing"
 
 
@@ -50,8 +60,7 @@ def wanted_stamp() -> Stamp:
         "root": str(ROOT),  # a copied tree must not run the code of the original
         "python": platform.python_version(),
         "package": digest("pyproject.toml"),
-        "runtime": digest("requirements/runtime.txt"),
-        "test": digest("requirements/test.txt"),
+        **{pins: digest(f"requirements/{pins}.txt") for pins in PINS},
     }
 
 
@@ -67,10 +76,24 @@ def next_step(stamp: Stamp, wanted: Stamp, kind: str) -> Step:
     """The least that makes an environment with this stamp fit for this kind of use."""
     if any(stamp.get(key) != wanted[key] for key in ("root", "python", "runtime")):
         return Step.REBUILD
-    if kind == "test" and stamp.get("test") != wanted["test"]:
+    if any(pins not in stamp for pins in PINS[kind]):
         # Old pins are not installed over: a package that left the list would stay behind.
-        return Step.REBUILD if "test" in stamp else Step.ADD_TEST
-    return Step.NOTHING if stamp["package"] == wanted["package"] else Step.PACKAGE
+        old = any(pins in stamp and stamp[pins] != wanted[pins] for pins in PINS)
+        return Step.REBUILD if old else Step.ADD
+    if any(stamp[pins] != wanted[pins] for pins in PINS[kind]):
+        return Step.REBUILD
+    if stamp["package"] != wanted["package"]:
+        return Step.PACKAGE
+    return Step.JAVA if needs_java(kind) and not has_java(stamp) else Step.NOTHING
+
+
+def needs_java(kind: str) -> bool:
+    return "spark" in PINS[kind]
+
+
+def has_java(stamp: Stamp) -> bool:
+    """Whether the Java that was found is still there; its version was looked at then."""
+    return "java" in stamp and os.access(Path(stamp["java"], "bin", "java"), os.X_OK)
 
 
 def make(kind: str) -> None:
@@ -88,18 +111,39 @@ def make(kind: str) -> None:
             # Not sys.executable: with .venv activated that is the file just removed.
             base_python = getattr(sys, "_base_executable", sys.executable)
             call([base_python, "-m", "venv", str(VENV)], lock)
-        if step in (Step.REBUILD, Step.ADD_TEST):
+            stamp = {}
+        if step in (Step.REBUILD, Step.ADD):
             requirements = ROOT / "requirements" / f"{kind}.txt"
             pip(lock, "--require-hashes", "--requirement", str(requirements))
-        # The build backend is among the requirements, so this needs no network.
-        pip(lock, "--no-build-isolation", "--no-deps", "--editable", str(ROOT))
-        installed = dict(wanted)
-        if kind != "test" and not (step is Step.PACKAGE and stamp.get("test") == wanted["test"]):
-            del installed["test"]
-        unfinished = STAMP.with_suffix(".new")
-        unfinished.write_text(json.dumps(installed))
-        os.replace(unfinished, STAMP)
+        if step is not Step.JAVA:
+            # The build backend is among the requirements, so this needs no network.
+            pip(lock, "--no-build-isolation", "--no-deps", "--editable", str(ROOT))
+        installed = stamp | {key: wanted[key] for key in ("root", "python", "package")}
+        installed |= {pins: wanted[pins] for pins in PINS[kind]}
+        # The packages are complete, whatever comes of Java: they are not to be built again.
+        write_stamp(installed)
+        if needs_java(kind) and not has_java(installed):
+            write_stamp(installed | {"java": str(find_or_fetch_java())})
         say("ready")
+
+
+def write_stamp(stamp: Stamp) -> None:
+    unfinished = STAMP.with_suffix(".new")
+    unfinished.write_text(json.dumps(stamp))
+    os.replace(unfinished, STAMP)
+
+
+def find_or_fetch_java() -> Path:
+    # Neither is installed, and neither needs anything that is.
+    sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+    from scripts.java_runtime import fetch_java
+    from shoal.pipeline.java import NoJava, find_java
+
+    try:
+        return find_java(os.environ, VENV)
+    except NoJava as error:
+        say(f"{error}; fetching one into .venv")
+    return fetch_java(VENV)
 
 
 @contextmanager

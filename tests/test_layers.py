@@ -69,6 +69,10 @@ def test_pinned_requirements_name_no_index(file: Path) -> None:
         ("shoal/gateway/http.py", "import shoal.node", "sibling"),
         ("shoal/identity/keys.py", "def f():\n    from shoal.cli import main", "above"),
         ("shoal/pipeline/read.py", "from shoal.protocols.streams import wire", "files and HTTP"),
+        ("shoal/pipeline/read.py", "from shoal.sim.trace import Row", "files and HTTP"),
+        ("shoal/pipeline/read.py", "import shoal.storage", "files and HTTP"),
+        ("shoal/pipeline/transforms/delays.py", "from shoal.lab import results", "above"),
+        ("shoal/sim/host.py", "from shoal.pipeline import session", "above"),
         ("shoal/base/ids.py", "import importlib\nimportlib.import_module('shoal.cli')", "above"),
         (
             "shoal/identity/keys.py",
@@ -95,6 +99,7 @@ def test_an_import_against_the_layers_is_found(path: str, source: str, complaint
         ("shoal/protocols/topics/tree.py", "from shoal.protocols.dht import lookup"),
         ("shoal/lab/runner.py", "from shoal import sim, pipeline\nimport numpy"),
         ("shoal/pipeline/read.py", "from shoal.base.errors import UsageError"),
+        ("shoal/pipeline/read.py", "from shoal.kernel.tables import RUN_TABLES\nimport pyspark"),
         ("shoal/cli/main.py", "import shoal\nfrom shoal import Node, lab"),
         ("shoal/__main__.py", "from shoal.cli import main"),
     ],

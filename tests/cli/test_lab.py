@@ -53,6 +53,15 @@ def test_wire_mode_gives_the_same_run(capsys: pytest.CaptureFixture[str]) -> Non
     assert plain["trace_hash"] == wired["trace_hash"]
 
 
+def test_tables_are_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["lab", "run", "streams-smoke", *QUICK, "--out", str(tmp_path / "results")]
+    assert ends(*command) == 0
+    (run,) = (tmp_path / "results").iterdir()
+    assert json.loads((run / "run.json").read_text())["tables"]["deliveries"] == 20
+    assert ends(*command) == 2
+    assert f"{run} is there already" in capsys.readouterr().err
+
+
 def test_the_list_names_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
     assert ends("lab", "list") == 0
     out = capsys.readouterr().out

@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
+PIPELINE_NEEDS = ("base", "kernel")  # executors have no more of Shoal than that, if any
 API_UNIT = "node"  # what `import shoal` gives
 
 
@@ -71,7 +72,7 @@ def _problem(importer: str, imported: str) -> str | None:
         return f"shoal.{importer} imports shoal.{imported}, which is above it"
     if LEVEL[imported] == LEVEL[importer]:
         return f"shoal.{importer} imports its sibling shoal.{imported}"
-    if importer == "pipeline" and imported.startswith("protocols"):
+    if importer == "pipeline" and imported not in PIPELINE_NEEDS:
         return f"shoal.pipeline imports shoal.{imported}: it speaks to nodes by files and HTTP only"
     return None
 

@@ -29,7 +29,7 @@ def table_name(record: type[Record]) -> str:
 def arrow_schema(record: type[Record]) -> pa.Schema:
     """The columns of a record's table; a struct inside it becomes columns of its own."""
     columns = [pa.field("time_ns", pa.int64(), False), pa.field("node", pa.binary(), False)]
-    for name, kind in _columns(record):
+    for name, kind in flat_columns(record):
         columns.append(pa.field(name, kind, False))
     return pa.schema(columns, metadata={"shoal.record_format": str(RECORD_FORMAT)})
 
@@ -43,11 +43,12 @@ def arrow_rows(record: type[Record], rows: Sequence[tuple[int, bytes, Record]]) 
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _columns(struct: type[msgspec.Struct]) -> list[tuple[str, pa.DataType]]:
+def flat_columns(struct: type[msgspec.Struct]) -> list[tuple[str, pa.DataType]]:
+    """Names and types of a struct's columns, those of structs inside it in their place."""
     found: list[tuple[str, pa.DataType]] = []
     for name, kind in _fields(struct):
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-            found.extend(_columns(kind))
+            found.extend(flat_columns(kind))
         else:
             found.append((name, _ARROW_TYPES[kind]))
     return found

@@ -11,6 +11,7 @@ import msgspec
 
 from shoal.lab.collector import quiet_collector
 from shoal.lab.experiment import EXPERIMENTS, Experiment, safety_checkers
+from shoal.lab.run_files import RunInfo, RunWriter, provenance, run_name
 from shoal.lab.scenario import Scenario
 from shoal.sim.checkers import Checker
 from shoal.sim.simulation import Simulation
@@ -73,21 +74,25 @@ def run_scenario(
     overrides: Sequence[str] = (),
     replay: str | None = None,
     progress: Progress | None = None,
+    writer: RunWriter | None = None,
 ) -> RunResult:
     """Run to the end; SimulationFailure, with seed and replay command, if a check fails.
 
     `check`: safety and liveness, or neither; None stands for liveness always, and safety where
-    the network is small.
+    the network is small. `writer` gets the tables of a run whose checks passed.
     """
     seed = scenario.seed if seed is None else seed
     if replay is None:
         replay = replay_command(scenario.name, seed, overrides, check)
+    if writer is not None:
+        writer.refuse_again(run_name(scenario, seed))
     safety = scenario.network.nodes <= SAFETY_NODES_MAX if check is None else check
     checkers: Sequence[Checker] = safety_checkers() if safety else ()
     experiment = EXPERIMENTS[scenario.protocol](scenario, seed, checkers, replay)
     simulation = experiment.simulation
     trace_hash = TraceHash()
     simulation.trace.to(trace_hash)
+    recorded = experiment.record() if writer is not None else None
     if progress is not None:
         simulation.progress = _told(experiment, scenario.end_s, progress)
     with quiet_collector():
@@ -101,7 +106,7 @@ def run_scenario(
     if liveness is PASSED:
         _check_liveness(experiment, figures)
     events = simulation.scheduler.happened
-    return RunResult(
+    result = RunResult(
         scenario=scenario.name,
         protocol=scenario.protocol,
         seed=seed,
@@ -116,6 +121,13 @@ def run_scenario(
         checks=Checks(PASSED if safety else OFF, liveness),
         figures=figures,
     )
+    if writer is not None and recorded is not None:
+        run = run_name(scenario, seed)
+        info = RunInfo(
+            run=run, seed=seed, scenario=scenario, result=result, provenance=provenance()
+        )
+        writer.write(info, recorded(run))
+    return result
 
 
 def replay_command(

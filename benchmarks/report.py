@@ -1,0 +1,239 @@
+"""What a report over 20 million deliveries costs: Spark beside DuckDB, on the same files.
+
+    .venv/bin/python benchmarks/report.py [--json] [--rows 20000000] [--runs 16] [--rounds 5]
+
+Both give, per run, exact p50, p95 and p99, mean, least and longest delay, hops, duplicates and
+coverage, and must agree. CPU-seconds count, of Python and of the JVM with its compiler and its
+collector, the best of several rounds in a session that is warm. The start of the session and the
+first round, in which the JVM compiles, are shown apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from shoal.kernel.tables import run_table_schema
+from shoal.lab.run_files import RunInfo, provenance, write_run
+from shoal.pipeline.reading import find_runs, read_runs
+from shoal.pipeline.session import SessionSettings, spark_session
+from shoal.pipeline.transforms.summary import summarise_runs
+
+ROWS = 20_000_000
+RUNS = 16
+ROUNDS = 5
+NODES = 2048
+CORES = 2
+STREAM = "0x1111111111111111111111111111111111111111/lab"
+
+COLUMNS = (
+    "run", "messages", "expected", "delivered", "coverage", "duplicates_per_message", "mean_ms",
+    "min_ms", "max_ms", "p50_ms", "p95_ms", "p99_ms", "hops_mean", "hops_max",
+)  # fmt: skip
+
+QUERY = """
+select d.run, messages, expected, delivered, delivered / expected,
+    (d.duplicates + returned) / (d.delivered + messages),
+    mean_ms, min_ms, max_ms, p[1] / 10, p[2] / 10, p[3] / 10, hops_mean, hops_max
+from (
+    select run, count(*) as delivered, sum(duplicates) as duplicates,
+        avg(delay_tenths_ms) / 10 as mean_ms, min(delay_tenths_ms) / 10 as min_ms,
+        max(delay_tenths_ms) / 10 as max_ms,
+        quantile_cont(delay_tenths_ms, [0.5, 0.95, 0.99]) as p,
+        avg(hops) as hops_mean, max(hops) as hops_max
+    from read_parquet(?) where due group by run
+) d join (
+    select run, count(*) as messages, sum(expected) as expected, sum(duplicates) as returned
+    from read_parquet(?) group by run
+) m on d.run = m.run
+"""
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What was measured."""
+
+    rows: int
+    runs: int
+    session_s: float
+    """Wall time, once."""
+    first_cpu_s: float
+    spark_cpu_s: float
+    duckdb_cpu_s: float
+    ratio: float
+
+
+def generate(folder: Path, rows: int, runs: int) -> None:
+    """Runs whose deliveries look like those of 2,048 nodes: a mean of 288 ms, 9 hops."""
+    for number in range(runs):
+        run = f"streams-propagation-{number}-5f2a9c01"
+        info = RunInfo(run=run, seed=number, scenario={}, result={}, provenance=provenance())
+        write_run(folder, info, partial(tables, run, number, rows // runs))
+
+
+def tables(run: str, seed: int, rows: int) -> dict[str, pa.Table]:
+    rng = np.random.default_rng(seed)
+    messages = -(-rows // (NODES - 1))
+    numbers = np.arange(rows)
+    deliveries = {
+        "run": _text([run], np.zeros(rows, np.int32)),
+        "stream": _text([STREAM], np.zeros(rows, np.int32)),
+        "message": numbers // (NODES - 1),
+        "publisher": numbers // (NODES - 1) % NODES,
+        "node": numbers % (NODES - 1),
+        "region": _text([f"region-{n}" for n in range(16)], (numbers % 16).astype(np.int32)),
+        "delay_tenths_ms": np.rint(rng.gamma(12, 240, rows)).astype(np.int64),
+        "hops": rng.integers(1, 18, rows),
+        "duplicates": rng.integers(0, 5, rows),
+        "due": np.ones(rows, np.bool_),
+    }
+    expected = np.full(messages, NODES - 1)
+    published = {
+        "run": [run] * messages,
+        "message": np.arange(messages),
+        "time_ns": np.arange(messages),
+        "node": np.arange(messages) % NODES,
+        "stream": [STREAM] * messages,
+        "partition": np.zeros(messages, np.int64),
+        "timestamp_ms": np.arange(messages),
+        "sequence": np.zeros(messages, np.int64),
+        "publisher": [bytes(20)] * messages,
+        "chain": ["1"] * messages,
+        "size_bytes": np.full(messages, 300),
+        "expected": expected,
+        "duplicates": np.full(messages, 3),
+    }
+    nodes = {
+        "run": [run] * NODES,
+        "node": np.arange(NODES),
+        "id": [n.to_bytes(20, "big") for n in range(NODES)],
+        "region": [f"region-{n % 16}" for n in range(NODES)],
+        "ready_ns": np.zeros(NODES, np.int64),
+    }
+    made = {"deliveries": deliveries, "messages": published, "nodes": nodes}
+    return {name: _table(name, columns) for name, columns in made.items()}
+
+
+def _text(values: list[str], indices: Any) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(indices, pa.array(values))
+
+
+def _table(name: str, columns: dict[str, Any]) -> pa.Table:
+    arrays = [
+        column if isinstance(column, pa.DictionaryArray) else pa.array(column)
+        for column in columns.values()
+    ]
+    fields = [
+        pa.field(field.name, array.type, nullable=False)
+        for field, array in zip(run_table_schema(name), arrays, strict=True)
+    ]
+    return pa.Table.from_arrays(
+        arrays, schema=pa.schema(fields, metadata=run_table_schema(name).metadata)
+    )
+
+
+def measure(session: SparkSession, folder: Path, rounds: int, session_s: float = 0.0) -> Result:
+    """Both in turn, over a folder of runs; AssertionError if they do not agree."""
+
+    def with_spark() -> list[tuple[Any, ...]]:
+        runs = read_runs(session, str(folder))
+        summary = summarise_runs(runs.table("deliveries"), runs.table("messages"))
+        return [tuple(row) for row in summary.select(*COLUMNS).collect()]
+
+    found, _ = find_runs(str(folder))
+    files = {
+        name: [path.removeprefix("file://") for run in found for path in run.files[name]]
+        for name in ("deliveries", "messages")
+    }
+    database = duckdb.connect()
+    database.execute(f"set threads = {CORES}")
+
+    def with_duckdb() -> list[tuple[Any, ...]]:
+        both = [files["deliveries"], files["messages"]]
+        rows: list[tuple[Any, ...]] = database.execute(QUERY, both).fetchall()
+        return rows
+
+    cpu_s = _cpu_clock(session)
+    first_cpu_s, ours = _timed(with_spark, cpu_s)
+    spark_s, duckdb_s = [], []
+    for _ in range(rounds):
+        theirs_s, theirs = _timed(with_duckdb, time.process_time)
+        _compare(ours, theirs)
+        duckdb_s.append(theirs_s)
+        ours_s, ours = _timed(with_spark, cpu_s)
+        spark_s.append(ours_s)
+    rows = sum(run.info["tables"]["deliveries"] for run in found)
+    best, theirs_best = min(spark_s), min(duckdb_s)
+    return Result(rows, len(found), session_s, first_cpu_s, best, theirs_best, best / theirs_best)
+
+
+def _timed(
+    work: Callable[[], list[tuple[Any, ...]]], cpu_s: Callable[[], float]
+) -> tuple[float, list[tuple[Any, ...]]]:
+    begin_s = cpu_s()
+    rows = work()
+    return cpu_s() - begin_s, rows
+
+
+def _cpu_clock(session: SparkSession) -> Callable[[], float]:
+    """CPU-seconds of this process and of its JVM, with whatever that has started and ended."""
+    gateway: Any = session.sparkContext._gateway
+    stat = Path(f"/proc/{gateway.proc.pid}/stat")
+    ticks_s = os.sysconf("SC_CLK_TCK")
+
+    def clock() -> float:
+        fields = stat.read_text().rpartition(")")[2].split()
+        return time.process_time() + sum(map(int, fields[11:15])) / ticks_s
+
+    return clock
+
+
+def _compare(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> None:
+    for mine, other in zip(sorted(ours), sorted(theirs), strict=True):
+        for name, a, b in zip(COLUMNS, mine, other, strict=True):
+            same = a == b if isinstance(a, str) else math.isclose(a, b, rel_tol=1e-9)
+            if not same:
+                raise AssertionError(f"{mine[0]}: {name} is {a} with Spark, {b} with DuckDB")
+
+
+def main() -> None:
+    """Measure and show."""
+    parser = argparse.ArgumentParser(description="A report's CPU-seconds, Spark beside DuckDB.")
+    parser.add_argument("--rows", type=int, default=ROWS)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        print(f"generating {options.rows:,} rows ...", file=sys.stderr, flush=True)
+        generate(Path(name), options.rows, options.runs)
+        begin_s = time.monotonic()
+        with spark_session(SessionSettings(master=f"local[{CORES}]")) as session:
+            session_s = time.monotonic() - begin_s
+            print("measuring ...", file=sys.stderr, flush=True)
+            result = measure(session, Path(name), options.rounds, session_s)
+    if options.json:
+        print(msgspec.json.encode({"benchmark": "report", **msgspec.to_builtins(result)}).decode())
+        return
+    print(f"{result.rows:,} deliveries in {result.runs} runs, CPU-seconds for one report")
+    print(f"{'DuckDB':<24}{result.duckdb_cpu_s:>8.2f}")
+    print(f"{'Spark, warm':<24}{result.spark_cpu_s:>8.2f}{result.ratio:>8.2f} x DuckDB")
+    print(f"{'Spark, first':<24}{result.first_cpu_s:>8.2f}")
+    print(f"{'start of the session':<24}{result.session_s:>8.2f} s of wall time")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""The tables of a run: what an experiment leaves on disk, and what the pipeline reads.
+
+What happens once per message and node is gathered into one row of `deliveries`; the full
+propagation experiment would be 300 million records otherwise. Everything rarer is kept record by
+record, in a table of the record's name with the run in front (see arrow.py).
+
+Inside a run, nodes and messages have numbers, from 0; `nodes` and `messages` say whose they are.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+import pyarrow as pa
+
+from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.units import US_NS
+from shoal.kernel.arrow import arrow_schema, flat_columns, table_name
+from shoal.kernel.records import (
+    RECORD_FORMAT,
+    RECORD_TYPES,
+    Delivered,
+    Published,
+    ReceivedAgain,
+    ReceivedFirst,
+    Record,
+    RttMeasured,
+    Sent,
+)
+
+RUN_FORMAT = 1  # grows when a column changes its meaning; readers refuse what they do not know
+
+TENTH_NS = 100 * US_NS
+"""Delays are counted in tenths of a millisecond: fine enough for any figure in the sources, and
+coarse enough that a run has a few thousand different ones, so that they can be counted."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A message reached a subscriber."""
+
+    run: str
+    stream: StreamId
+    message: int
+    publisher: int
+    node: int
+    region: str
+    """Of the node."""
+    delay_tenths_ms: int
+    """Since it was published, by true time."""
+    hops: int
+    duplicates: int
+    """Further copies that this node was sent; of a second delivery, after a restart, none."""
+    due: bool
+    """Whether it counts for coverage: the node had its place in the stream when the message was
+    published, and ran to the end."""
+
+
+class PublishedMessage(msgspec.Struct, frozen=True):
+    """A message, as its publisher sent it."""
+
+    run: str
+    message: int
+    time_ns: int
+    node: int
+    id: MessageId
+    size_bytes: int
+    expected: int
+    """Deliveries that are due."""
+    duplicates: int
+    """Copies that came back to the publisher."""
+
+
+class RunNode(msgspec.Struct, frozen=True):
+    """A node that took part."""
+
+    run: str
+    node: int
+    id: NodeId
+    region: str
+    ready_ns: int
+    """Since when it has had its place in the stream; the largest integer if it never had."""
+
+
+class MeasuredLink(msgspec.Struct, frozen=True):
+    """What a node measured of a link to a peer, over the whole run."""
+
+    run: str
+    a: NodeId
+    b: NodeId
+    rtts: int
+    rtt_us_min: int
+    rtt_us_sum: int
+    last_ns: int
+
+
+class TopologyEdge(msgspec.Struct, frozen=True):
+    """At the end of the run, a sends what it has to b."""
+
+    run: str
+    stream: StreamId
+    a: int
+    b: int
+    delay_us: int
+    """One way, by the delay table."""
+
+
+class TableDelay(msgspec.Struct, frozen=True):
+    """One way between two regions: a row of the delay table."""
+
+    run: str
+    a: str
+    b: str
+    delay_us: int
+
+
+GATHERED: dict[str, type[msgspec.Struct]] = {
+    "deliveries": Delivery,
+    "messages": PublishedMessage,
+    "nodes": RunNode,
+    "links": MeasuredLink,
+    "topologies": TopologyEdge,
+    "delays": TableDelay,
+}
+
+GATHERED_RECORDS = (Published, Sent, ReceivedFirst, ReceivedAgain, Delivered, RttMeasured)
+"""Records that have no table of their own in a run: the tables above hold what they say."""
+
+KEPT_RECORDS: dict[str, type[Record]] = {
+    table_name(record): record for record in RECORD_TYPES if record not in GATHERED_RECORDS
+}
+
+
+@cache
+def run_table_schema(name: str) -> pa.Schema:
+    """The columns of a table of a run."""
+    metadata = {"shoal.run_format": str(RUN_FORMAT), "shoal.record_format": str(RECORD_FORMAT)}
+    if name in GATHERED:
+        columns = [pa.field(*column, nullable=False) for column in flat_columns(GATHERED[name])]
+    else:
+        columns = [pa.field("run", pa.string(), False), *arrow_schema(KEPT_RECORDS[name])]
+    return pa.schema(columns, metadata=metadata)
+
+
+RUN_TABLES = (*GATHERED, *KEPT_RECORDS)
+"""The names of all tables that a run can have."""
+
+RUN_FILE = "run.json"
+"""In the folder of a run, beside one NAME.parquet per table; whatever else ends in .parquet and
+begins with a table's name and a hyphen is a further part of that table."""
+
+
+class RunHeader(msgspec.Struct, frozen=True):
+    """What a reader must find in a run's file; whatever else is there is for people."""
+
+    format: int
+    run: str
+    tables: dict[str, int]
+    """Rows of each table."""

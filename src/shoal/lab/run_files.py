@@ -1,0 +1,201 @@
+"""Runs on disk: one folder each, which appears whole or not at all.
+
+    DIR/streams-smoke-1-5f2a9c01/run.json             settings, figures, provenance, rows per table
+    DIR/streams-smoke-1-5f2a9c01/deliveries.parquet   one row group; run.json again in its footer
+    DIR/streams-smoke-1-5f2a9c01/...
+
+Tables are made and written by a thread, into a hidden folder, which is renamed when everything is
+on the disk. What a stopped run leaves behind begins with a dot, and no reader looks at that.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shoal.base.errors import UsageError
+from shoal.kernel.tables import RUN_FILE, RUN_FORMAT
+from shoal.lab.scenario import Scenario
+
+Tables = Callable[[], Mapping[str, pa.Table]]
+
+_ROOT = Path(__file__).parents[3]  # of the source tree, if this is one
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """What made a run."""
+
+    shoal: str
+    commit: str
+    """Empty outside a clone; with a plus sign if files were changed."""
+    python: str
+    machine: str
+    packages: dict[str, str]
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of a run, in its own file and in the footer of every table."""
+
+    format: int = RUN_FORMAT
+    run: str
+    seed: int
+    scenario: Any
+    result: Any
+    provenance: Provenance
+    tables: dict[str, int] = {}
+
+
+def run_name(scenario: Scenario, seed: int) -> str:
+    """The same for the same settings and seed, and for no others: a run is found again by it."""
+    # A name may hold anything; a folder's may not, and must not begin with a dot.
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", scenario.name).strip("-_") or "run"
+    settings = msgspec.structs.replace(scenario, about="", seed=0)
+    digest = blake2b(msgspec.json.encode(settings), digest_size=4).hexdigest()
+    return f"{plain}-{seed}-{digest}"
+
+
+@cache
+def provenance() -> Provenance:
+    """Of whatever runs in this process."""
+    return Provenance(
+        shoal=_version("shoal"),
+        commit=_commit(),
+        python=platform.python_version(),
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        packages={name: _version(name) for name in ("msgspec", "numpy", "pyarrow", "scipy")},
+    )
+
+
+class RunWriter:
+    """Writes runs into a folder, one after the other, while the next one goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._thread = ThreadPoolExecutor(1, "shoal-run-writer")
+        self._last: Future[Path] | None = None
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._thread.shutdown(wait=True)
+        if error is None and self._last is not None:
+            self._last.result()
+
+    def refuse_again(self, run: str) -> None:
+        """UsageError if this run is there already: better before it is run than after."""
+        _refuse_again(self.folder / run)
+
+    def write(self, info: RunInfo, tables: Tables) -> Future[Path]:
+        """Have a run written; gives the folder, or what went wrong. Waits for the run before, so
+        that no more than two are in memory."""
+        if self._last is not None:
+            self._last.result()
+        self._last = self._thread.submit(write_run, self.folder, info, tables)
+        return self._last
+
+
+def write_run(folder: Path, info: RunInfo, tables: Tables) -> Path:
+    """Write one run; UsageError if it is there already."""
+    target = folder / info.run
+    _refuse_again(target)
+    folder.mkdir(parents=True, exist_ok=True)
+    hidden = folder / f".{info.run}.{uuid4().hex[:8]}"
+    hidden.mkdir()
+    try:
+        made = tables()
+        info = msgspec.structs.replace(info, tables={name: made[name].num_rows for name in made})
+        said = msgspec.json.encode(info)
+        for name, table in made.items():
+            _write_table(hidden / f"{name}.parquet", table, said)
+        _write_bytes(hidden / RUN_FILE, msgspec.json.format(said, indent=2) + b"\n")
+        _sync(hidden)
+        os.rename(hidden, target)
+        _sync(folder)
+    except BaseException:
+        shutil.rmtree(hidden, ignore_errors=True)
+        raise
+    return target
+
+
+def _refuse_again(target: Path) -> None:
+    if target.exists():
+        raise UsageError(f"{target} is there already: remove it to run it again")
+
+
+def _write_table(path: Path, table: pa.Table, said: bytes) -> None:
+    with path.open("wb") as file:
+        with pq.ParquetWriter(
+            file,
+            table.schema,
+            compression="zstd",
+            # Else readers would see our dictionaries, which are but a way to hold text.
+            store_schema=False,
+            write_page_checksum=True,
+        ) as parquet:
+            parquet.write_table(table, row_group_size=max(1, table.num_rows))
+            # Not stored with the schema, so by hand.
+            parquet.add_key_value_metadata({**table.schema.metadata, b"shoal.run": said})
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on the disk, not only the files."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _commit() -> str:
+    if not (_ROOT / ".git").exists():
+        return ""
+    try:
+        commit = _git("rev-parse", "--short=12", "HEAD")
+        return commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(_ROOT), *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()

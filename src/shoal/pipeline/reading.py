@@ -1,0 +1,210 @@
+"""A folder of runs as DataFrames, and what is wrong with the rest.
+
+    runs = read_runs(spark, "results")
+    for problem in runs.problems:
+        print(problem)                     # names the file
+    runs.table("deliveries").show()
+
+Every file is looked at before Spark is: its footer must be there, with the columns and the rows
+that its run says. A run with anything wrong is left out as a whole, and the others are reported.
+A footer cannot tell whether the bytes before it are still the same: `verify=True` reads them all,
+against their checksums, for when Spark has stumbled over one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from shoal.base.errors import NotFound
+from shoal.kernel.tables import RUN_FILE, RUN_FORMAT, RUN_TABLES, RunHeader, run_table_schema
+from shoal.pipeline.schemas import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FOOTERS_AT_ONCE = 8  # mostly waiting for a disk, or for a network
+NEEDED = ("deliveries", "messages", "nodes")
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a run is left out."""
+
+    run: str
+    file: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.text}"
+
+
+class FoundRun(msgspec.Struct, frozen=True):
+    """A run that can be read."""
+
+    run: str
+    info: dict[str, Any]
+    """All of its run file: settings, figures, provenance."""
+    files: dict[str, tuple[str, ...]]
+    """Of each table."""
+
+
+class _Damaged(Exception):
+    """What is wrong with a run, and with which of its files."""
+
+    def __init__(self, file: str, text: str) -> None:
+        super().__init__(text)
+        self.file = file
+        self.text = text
+
+
+class Runs:
+    """The runs of a folder."""
+
+    def __init__(
+        self, session: SparkSession, runs: Sequence[FoundRun], problems: Sequence[Problem]
+    ) -> None:
+        self.runs = tuple(runs)
+        self.problems = tuple(problems)
+        self._session = session
+
+    def table(self, name: str) -> DataFrame:
+        """The rows of one table in all runs; none if no run has it."""
+        paths = [path for run in self.runs for path in run.files.get(name, ())]
+        schema = spark_schema(name)
+        if not paths:
+            return self._session.createDataFrame([], schema)
+        # Names are names: a folder may be called [a].
+        reader = self._session.read.schema(schema).option("__globPaths__", "false")
+        return reader.parquet(*paths)
+
+
+def read_runs(session: SparkSession, folder: str, *, verify: bool = False) -> Runs:
+    """Find the runs of a folder, or of one URI that executors see too; NotFound if there is
+    neither a run nor a problem in it."""
+    runs, problems = find_runs(folder, verify=verify)
+    return Runs(session, runs, problems)
+
+
+def find_runs(folder: str, *, verify: bool = False) -> tuple[list[FoundRun], list[Problem]]:
+    """The runs of a folder that can be read, and why the others cannot; needs no Spark."""
+    system, path, prefix = _resolve(folder)
+    runs, problems = [], []
+    with ThreadPoolExecutor(FOOTERS_AT_ONCE) as threads:
+        looking = [
+            (entry, threads.submit(_look, system, entry, prefix, verify))
+            for entry in _run_folders(system, path, folder)
+        ]
+        for entry, found in looking:
+            try:
+                runs.append(found.result())
+            except _Damaged as damage:
+                problems.append(Problem(_base(entry), damage.file, damage.text))
+    if not looking:
+        raise NotFound(f"no runs in {folder}: `shoal lab run NAME --out {folder}` writes one")
+    return runs, problems
+
+
+def _resolve(folder: str) -> tuple[fs.FileSystem, str, str]:
+    """The file system of a folder, its path there, and what makes that path a URI again."""
+    if "://" not in folder:
+        # With its scheme, since a cluster may take bare paths for those of another file system.
+        return fs.LocalFileSystem(), os.path.abspath(folder), "file://"
+    system, path = fs.FileSystem.from_uri(folder)
+    return system, path, folder[: len(folder.rstrip("/")) - len(path.rstrip("/"))]
+
+
+def _run_folders(system: fs.FileSystem, path: str, folder: str) -> list[str]:
+    try:
+        entries = system.get_file_info(fs.FileSelector(path))
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"no folder {folder}: `shoal lab run NAME --out {folder}` makes it"
+        ) from error
+    return sorted(
+        entry.path
+        for entry in entries
+        # A dot: still being written, or left behind by a run that was stopped.
+        if entry.type == fs.FileType.Directory and not _base(entry.path).startswith((".", "_"))
+    )
+
+
+def _look(system: fs.FileSystem, folder: str, prefix: str, verify: bool) -> FoundRun:
+    header, info = _read_header(system, folder)
+    files: dict[str, tuple[str, ...]] = {}
+    for table, paths in _tables(system, folder).items():
+        rows = sum(_check_file(system, path, table, verify) for path in paths)
+        said = header.tables.get(table, 0)
+        if rows != said:
+            raise _Damaged(paths[0], f"{rows} rows of {table}, but the run says {said}")
+        files[table] = tuple(prefix + path for path in paths)
+    for table in (*NEEDED, *header.tables):
+        if table not in files and table in RUN_TABLES:
+            raise _Damaged(f"{folder}/{table}.parquet", "missing")
+    if not header.tables.get("messages") and not header.tables.get("deliveries"):
+        raise _Damaged(folder, "an empty run: nothing was published and nothing delivered")
+    return FoundRun(header.run, info, files)
+
+
+def _read_header(system: fs.FileSystem, folder: str) -> tuple[RunHeader, dict[str, Any]]:
+    path = f"{folder}/{RUN_FILE}"
+    try:
+        with system.open_input_stream(path) as file:
+            content = file.read()
+        header = msgspec.json.decode(content, type=RunHeader)
+    except FileNotFoundError:
+        raise _Damaged(path, "missing: this folder is no run, or not all of one") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise _Damaged(path, f"not readable: {error}") from error
+    if header.format > RUN_FORMAT:
+        raise _Damaged(
+            path, f"format {header.format}, this Shoal reads up to {RUN_FORMAT}: upgrade it"
+        )
+    return header, msgspec.json.decode(content)
+
+
+def _tables(system: fs.FileSystem, folder: str) -> Mapping[str, list[str]]:
+    """The files of each table; what is no table of ours is passed over."""
+    found: dict[str, list[str]] = {}
+    for entry in sorted(system.get_file_info(fs.FileSelector(folder)), key=lambda e: str(e.path)):
+        name = _base(entry.path)
+        table = name.removesuffix(".parquet").split("-")[0]
+        if name.endswith(".parquet") and table in RUN_TABLES:
+            found.setdefault(table, []).append(entry.path)
+    return found
+
+
+def _check_file(system: fs.FileSystem, path: str, table: str, verify: bool) -> int:
+    """The number of rows of a file that has all columns of its table."""
+    try:
+        with system.open_input_file(path) as source:
+            file = pq.ParquetFile(source, page_checksum_verification=verify)
+            schema, rows = file.schema_arrow, file.metadata.num_rows
+            if verify:
+                for group in range(file.num_row_groups):
+                    file.read_row_group(group)
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).strip().split("\n")[0]
+        raise _Damaged(path, f"corrupt or cut short: {reason}") from error
+    problems = list(_differences(schema, run_table_schema(table)))
+    if problems:
+        raise _Damaged(path, "; ".join(problems))
+    return int(rows)
+
+
+def _differences(found: pa.Schema, wanted: pa.Schema) -> Iterator[str]:
+    for field in wanted:
+        if field.name not in found.names:
+            yield f"no column {field.name}"
+        elif found.field(field.name).type != field.type:
+            yield f"column {field.name} is {found.field(field.name).type}, not {field.type}"
+
+
+def _base(path: str) -> str:
+    return path.rstrip("/").rsplit("/", 1)[-1]

@@ -1,0 +1,75 @@
+"""One row per run: what was published, what came, how soon, how often, at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows
+
+from shoal.pipeline.transforms.delays import (
+    BY_RUN,
+    PERCENTILES,
+    count_delays,
+    summarise_delays,
+)
+
+MS_US = 1000
+COUNTED = ("delay_tenths_ms", "due", "hops", "duplicates")
+
+
+def count_messages(messages: DataFrame, by: Sequence[str] = BY_RUN) -> DataFrame:
+    """What was published: by, messages, expected, returned (copies that came back)."""
+    return messages.groupBy(*by).agg(
+        F.count("*").alias("messages"),
+        F.sum("expected").alias("expected"),
+        F.sum("duplicates").alias("returned"),
+    )
+
+
+def unicast_mean(delays: DataFrame) -> DataFrame:
+    """The mean of each run's delay table, a region with itself included: run, unicast_ms."""
+    return delays.groupBy("run").agg((F.avg("delay_us") / MS_US).alias("unicast_ms"))
+
+
+def add_penalty(summary: DataFrame, delays: DataFrame) -> DataFrame:
+    """The relative delay penalty: mean delay through the overlay over that of sending directly.
+    Adds unicast_ms and rdp; both are null where a run has no delay table, rdp if it is all zero."""
+    direct = F.when(F.col("unicast_ms") > 0, F.col("unicast_ms"))
+    return summary.join(F.broadcast(unicast_mean(delays)), on="run", how="left").withColumn(
+        "rdp", F.col("mean_ms") / direct
+    )
+
+
+def summarise_runs(
+    deliveries: DataFrame,
+    messages: DataFrame,
+    by: Sequence[str] = BY_RUN,
+    percentiles: Sequence[float] = PERCENTILES,
+) -> DataFrame:
+    """Everything that can be said of a run, or of another group that both tables know.
+
+    A run that published and had nothing delivered is there too: coverage 0, delays null. Coverage
+    is null where nothing was expected.
+    """
+    # Grouped by a number that stands for the names, which Spark does in half the time. They come
+    # back with the few rows of the published side. Two of a million groups share a number with a
+    # probability of one in forty million.
+    key = F.xxhash64(*by).alias("key")
+    counts = count_delays(deliveries.select(key, *COUNTED), ["key"])
+    delays = summarise_delays(counts, ["key"], percentiles)
+    joined = count_messages(messages, by).withColumn("key", key).join(delays, on="key", how="left")
+    delivered, besides = F.coalesce("delivered", F.lit(0)), F.coalesce("besides", F.lit(0))
+    expected = F.when(F.col("expected") > 0, F.col("expected"))
+    copies = F.coalesce("duplicates", F.lit(0)) + F.col("returned")
+    counted = ("key", "delivered", "besides", "duplicates")
+    return joined.select(
+        *by,
+        "messages",
+        "expected",
+        delivered.alias("delivered"),
+        besides.alias("delivered_besides"),
+        (delivered / expected).alias("coverage"),
+        (copies / (delivered + besides + F.col("messages"))).alias("duplicates_per_message"),
+        *(name for name in delays.columns if name not in counted),
+    )

@@ -1,0 +1,135 @@
+"""Runs on disk: whole or not there, and with all that is needed to see them again."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shoal.base.errors import UsageError
+from shoal.kernel.tables import RUN_FILE, RUN_FORMAT, RUN_TABLES, run_table_schema
+from shoal.lab.run_files import RunInfo, RunWriter, provenance, run_name, write_run
+from shoal.lab.runner import run_scenario
+from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
+from shoal.sim.simulation import SimulationFailure
+from tests.lab.test_runner import FailsAt
+
+SMALL = Scenario(
+    name="small",
+    network=NetworkSettings(nodes=8),
+    workload=WorkloadSettings(messages=10, settle_s=15.0, drain_s=3.0),
+)
+EMPTY = {"nodes": run_table_schema("nodes").empty_table()}
+
+
+def info(run: str = "a") -> RunInfo:
+    return RunInfo(run=run, seed=1, scenario=SMALL, result={}, provenance=provenance())
+
+
+def write_two(folder: Path) -> None:
+    with RunWriter(folder) as writer:
+        writer.write(info(), lambda: EMPTY)
+        writer.write(info("b"), lambda: EMPTY)
+
+
+def test_a_run_is_written_with_everything_that_is_said_of_it(tmp_path: Path) -> None:
+    with RunWriter(tmp_path / "out") as writer:
+        result = run_scenario(SMALL, 5, writer=writer)
+    (folder,) = (tmp_path / "out").iterdir()
+    assert folder.name == run_name(SMALL, 5)
+    said = json.loads((folder / RUN_FILE).read_text())
+    assert (said["format"], said["run"], said["seed"]) == (RUN_FORMAT, folder.name, 5)
+    assert said["scenario"]["network"]["nodes"] == 8
+    assert said["result"]["trace_hash"] == result.trace_hash
+    assert said["result"]["replay"] == result.replay
+    assert said["provenance"]["packages"]["pyarrow"] == pa.__version__
+    assert said["tables"]["deliveries"] == result.figures.delivered == 70
+    files = {file.stem: file for file in folder.glob("*.parquet")}
+    assert files.keys() == said["tables"].keys() <= set(RUN_TABLES)
+    for table, file in files.items():
+        opened = pq.ParquetFile(file)
+        assert opened.num_row_groups == 1
+        assert opened.metadata.num_rows == said["tables"][table]
+        assert opened.schema_arrow.equals(run_table_schema(table), check_metadata=False)
+        footer = opened.metadata.metadata
+        assert json.loads(footer[b"shoal.run"]) == said
+        assert footer[b"shoal.run_format"] == str(RUN_FORMAT).encode()
+
+
+def test_writing_a_run_does_not_change_it(tmp_path: Path) -> None:
+    with RunWriter(tmp_path) as writer:
+        assert run_scenario(SMALL, writer=writer).trace_hash == run_scenario(SMALL).trace_hash
+
+
+def test_a_run_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.lab.runner.safety_checkers", lambda: [FailsAt(1.0)])
+    with pytest.raises(SimulationFailure), RunWriter(tmp_path) as writer:
+        run_scenario(SMALL, writer=writer)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_there_is_refused_before_it_is_run(tmp_path: Path) -> None:
+    (tmp_path / run_name(SMALL, 1)).mkdir()
+    with RunWriter(tmp_path) as writer, pytest.raises(UsageError, match="remove it"):
+        run_scenario(SMALL, 1, writer=writer)
+
+
+def test_until_everything_is_written_there_is_no_run(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def tables() -> dict[str, pa.Table]:
+        begun.set()
+        assert go_on.wait(10)
+        return EMPTY
+
+    with RunWriter(tmp_path) as writer:
+        written = writer.write(info(), tables)
+        assert begun.wait(10)
+        assert [entry.name[:3] for entry in tmp_path.iterdir()] == [".a."]
+        go_on.set()
+        assert written.result() == tmp_path / "a"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_what_goes_wrong_in_the_thread_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    def tables() -> dict[str, pa.Table]:
+        raise OSError("no space")
+
+    with pytest.raises(OSError, match="no space"), RunWriter(tmp_path) as writer:
+        writer.write(info(), tables)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_next_run_is_not_begun_after_one_that_could_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(UsageError, match="remove it"):
+        write_two(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_file_that_cannot_be_written_leaves_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("shoal.lab.run_files._write_bytes", fails)
+    with pytest.raises(OSError, match="disk full"):
+        write_run(tmp_path, info(), lambda: EMPTY)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_stands_for_settings_and_seed() -> None:
+    larger = msgspec.structs.replace(SMALL, network=NetworkSettings(nodes=9))
+    names = {run_name(SMALL, 1), run_name(SMALL, 2), run_name(larger, 1)}
+    assert len(names) == 3
+    # What it is about, and which seed it would have had, are no settings of a run.
+    assert run_name(msgspec.structs.replace(SMALL, about="x", seed=9), 1) in names
+    odd = msgspec.structs.replace(SMALL, name="../../a b.c")
+    assert run_name(odd, 1).startswith("a-b-c-1-")
+    assert run_name(msgspec.structs.replace(SMALL, name="..."), 1).startswith("run-1-")

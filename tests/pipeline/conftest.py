@@ -1,0 +1,21 @@
+"""One Spark session for all tests of a process, and none of it where pyspark is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal.pipeline.session import SessionSettings, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Small and quick to start; two tasks at a time, so that results of several are merged."""
+    settings = SessionSettings(master="local[2]", driver_memory="1g", quick_start=True)
+    with spark_session(settings) as session:
+        yield session
