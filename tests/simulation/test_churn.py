@@ -9,7 +9,7 @@ from campaigns import churn
 from shoal.kernel.records import Delivered
 from shoal.sim.trace import Row
 
-SMALL = churn.Settings(nodes=80, publishers=8, minutes=1.0)
+SMALL = churn.Settings(nodes=60, publishers=6, minutes=1.0)
 
 
 @pytest.mark.parametrize("kill_tracker", [False, True])
@@ -19,7 +19,7 @@ def test_whoever_stays_misses_nothing_while_others_come_and_go(
     settings = msgspec.structs.replace(SMALL, kill_tracker=kill_tracker)
     outcome = churn.run_one((seed + kill_tracker, settings))
     assert outcome.leaves > 10
-    assert outcome.published == 8 * 5 * 60
+    assert outcome.published == 6 * 5 * 60
     assert outcome.good, outcome
 
 

@@ -31,23 +31,23 @@ def figures_of(scenario: Scenario, seed: int) -> StreamFigures:
     return figures
 
 
-@pytest.mark.parametrize(("nodes", "rounds", "published_ms"), [(32, 2, 137), (256, 1, 211)])
+@pytest.mark.parametrize(("nodes", "messages", "published_ms"), [(32, 64, 137), (256, 64, 211)])
 def test_the_mean_of_nine_topologies_is_the_published_one(
-    nodes: int, rounds: int, published_ms: float
+    nodes: int, messages: int, published_ms: float
 ) -> None:
-    # Every node publishes. A second round takes the same paths as the first, since delays do
-    # not vary: in the large network one is enough.
+    # Delays do not vary, so a publisher's second message tells nothing new. Of the large network
+    # four publishers in each region will do (the lab's streams-propagation has them all).
     scenario = Scenario(
         name="propagation",
         network=NetworkSettings(nodes=nodes),
         workload=WorkloadSettings(
-            messages=rounds * nodes, publishers="in-turn", interval_ms=5.0, drain_s=3.0
+            messages=messages, publishers="in-turn", interval_ms=5.0, drain_s=3.0
         ),
     )
     means_ms = []
     for seed in range(1, TOPOLOGIES + 1):
         figures = figures_of(scenario, seed)
-        assert figures.delivered == rounds * nodes * (nodes - 1)
+        assert figures.delivered == messages * (nodes - 1)
         assert figures.delay_ms is not None
         means_ms.append(figures.delay_ms.mean)
     mean_ms = sum(means_ms) / TOPOLOGIES
