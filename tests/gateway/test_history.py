@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.cli.serve import reader_of
 from shoal.gateway import Gateway
+from shoal.gateway import history as gateway_history
 from shoal.node import Node
 from shoal.node.network_file import NetworkFile
 from shoal.storage.errors import StoreError
@@ -121,6 +122,37 @@ def test_a_slow_client_is_waited_for_and_one_that_goes_ends_the_read() -> None:
     in_archive(scenario)
 
 
+def test_a_client_that_takes_nothing_is_parted_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its read would hold its place for ever, and there are not so many."""
+    monkeypatch.setattr(gateway_history, "STALLED_S", 0.5)
+
+    async def scenario(town: Archive) -> None:
+        publisher = await town.publisher()
+        for number in range(300):
+            await publisher.publish({"number": number, "padding": "x" * 40_000}, durable=True)
+        node = await town.open()
+        async with gateway_of(node) as client:
+            host, port = client.address.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
+            writer.write(f"GET /streams/{STREAM}/messages HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            assert b"200" in await reader.readline()
+            await until(lambda: node.history._reads, 10)
+            await until(lambda: not node.history._reads, 10)
+            assert node.history._client._jobs == {}
+            writer.close()
+
+    in_archive(scenario)
+
+
+def test_a_store_that_cannot_be_read_is_503() -> None:
+    async def scenario(town: Archive) -> None:
+        async with gateway_of(town.storage[0]) as client:
+            with mock.patch.object(Store, "log_read", side_effect=StoreError("it is damaged")):
+                assert "it is damaged" in (await client.get("log", 503))["error"]
+
+    in_archive(scenario)
+
+
 def test_the_logs_of_a_storage_node_come_in_pages() -> None:
     async def scenario(town: Archive) -> None:
         await filled(town, 250)
@@ -169,6 +201,8 @@ def test_the_logs_of_a_storage_node_come_in_pages() -> None:
         ("log?log=" + "00" * 16, 404, "no row of log"),
         ("log?seq=5", 400, "seq=: no such value"),
         ("log/heads?partition=x", 400, "partition=x"),
+        ("log?after=" + "9" * 5000, 400, "after=9"),
+        ("messages?last=" + "1" * 5000, 400, "last=1"),
     ],
 )
 def test_bad_values_are_named_with_a_remedy(path: str, status: int, complaint: str) -> None:

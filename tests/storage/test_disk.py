@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
+from shoal.base.ids import StreamId
 from shoal.kernel.disk import Disk, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
@@ -25,7 +26,10 @@ from shoal.protocols.streams.history.disk import (
     encode,
 )
 from shoal.protocols.streams.history.messages import ReadRange
+from shoal.protocols.streams.history.sync_messages import AskHeads, TellHeads
+from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.storage.answers import Answers
 from shoal.storage.config import StoreConfig
 from shoal.storage.disk import StoreDisk
 from shoal.storage.errors import StoreFull
@@ -221,3 +225,31 @@ def test_heads_of_all_partitions_of_a_stream(tmp_path: Path) -> None:
             assert heads[partition].logs == store.heads(STREAM, partition)
         assert list(heads) == [0, 99]
         assert store.stream_heads(type(STREAM)("unknown")) == {}
+
+
+def test_heads_fit_a_frame_however_long_the_names_are(tmp_path: Path) -> None:
+    """Or whoever asks for them gets nothing that it can read, and follows nothing any more."""
+    names = [StreamId("0x" + "é" * 250 + f"{number:02}") for number in range(30)]
+    sent = [message(1, stream=name, partition=part) for name in names for part in range(100)]
+    with open_store(tmp_path / "s") as store:
+        store.append(sent, START_NS)
+        answers, told = Answers(store), []
+        streams, begin = tuple(names), 0
+        while streams:
+            answer = answers.answer(AskHeads(1, streams, begin))
+            assert isinstance(answer, TellHeads)
+            codec = HistoryCodec()
+            assert codec.decode(codec.encode(answer)) == answer
+            told += [(place.stream, place.partition) for place in answer.places]
+            last, begin = told[-1][0], told[-1][1] + 1
+            streams = streams[streams.index(last) :] if answer.more else ()
+        assert told == [(one.id.stream, one.id.partition) for one in sent]
+
+
+def test_one_that_cannot_be_stored_does_not_cost_the_others_a_sync_each(disk: StoreDisk) -> None:
+    sent = [*messages(500), message(0, stream=OTHER), *messages(500, begin=500)]
+    with mock.patch.object(disk.store, "append", wraps=disk.store.append) as append:
+        results = work(disk, *map(keep, sent))
+    assert [type(result) for result in results].count(StoreFailed) == 1
+    assert isinstance(results[500], StoreFailed)
+    assert append.call_count <= 2 * len(sent).bit_length()

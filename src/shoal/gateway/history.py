@@ -1,7 +1,7 @@
 """History over HTTP: messages as lines of JSON, and on a storage node its logs, page by page.
 
 A line is read when there is room for it on the way to the client: a slow client slows the read
-down, and one that goes away ends it.
+down, and one that goes away, or takes nothing for a minute, ends it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
@@ -36,12 +36,15 @@ from shoal.base.ids import (
 from shoal.base.times import parse_time
 from shoal.gateway.answers import json_answer, not_found, problem
 from shoal.protocols.streams.wire import decode_body
+from shoal.storage.errors import StoreError
 from shoal.storage.rows import LogPage, Row
 from shoal.storage.store import Store
 
 LAST_MAX = 100_000
 LIMIT_MAX = 1_000
 LIMIT_DEFAULT = 100
+STALLED_S = 60.0  # a client that takes nothing for so long holds up others
+DIGITS_MAX = 19  # of 2**63 - 1
 
 T = TypeVar("T")
 
@@ -101,19 +104,18 @@ class History:
             await response.prepare(request)
             try:
                 if first is not None:
-                    await response.write(first)
+                    await _write(response, first)
                     async for line in lines:
-                        await response.write(line)  # waits for a client that is slow
-            except ConnectionResetError:
-                return response  # it went away
+                        await _write(response, line)
+                await response.write_eof()
+            except (ConnectionResetError, TimeoutError):
+                _hang_up(request)  # it went away, or does as if
             except ShoalError as error:
                 # The status is out already: say it in the last line, and end without an end, so
                 # that nobody takes what came for all of it.
-                await response.write(problem(str(error)).encode() + b"\n")
-                if request.transport is not None:
-                    request.transport.close()
-                return response
-        await response.write_eof()
+                with suppress(ConnectionResetError, TimeoutError):
+                    await _write(response, problem(str(error)).encode() + b"\n")
+                _hang_up(request)
         return response
 
     # Logs
@@ -163,6 +165,17 @@ class History:
         return await loop.run_in_executor(self._reading, read, *arguments)
 
 
+async def _write(response: web.StreamResponse, line: bytes) -> None:
+    """Waits for a client that is slow, but not for ever."""
+    async with asyncio.timeout(STALLED_S):
+        await response.write(line)
+
+
+def _hang_up(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.close()
+
+
 def _log_row(row: Row) -> dict[str, Any]:
     body = decode_body(row.signed)
     return {
@@ -207,7 +220,8 @@ class _Values:
         text = self.get(name)
         if text is None:
             return otherwise
-        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
+        digits = text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX
+        if not digits or not least <= int(text) <= most:
             raise UsageError(f"{name}={text}: give a whole number, {least} to {most}")
         return int(text)
 
@@ -235,6 +249,7 @@ _STATUS: tuple[tuple[type[ShoalError], type[web.HTTPException]], ...] = (
     (OffsetExpired, web.HTTPGone),
     (UsageError, web.HTTPBadRequest),
     (HistoryUnavailable, web.HTTPServiceUnavailable),
+    (StoreError, web.HTTPServiceUnavailable),
 )
 
 

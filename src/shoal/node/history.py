@@ -128,9 +128,11 @@ class NodeHistory:
         self._client = client
         self._keeps: dict[_Kept, None] = {}
         self._reads: dict[PartitionRead, None] = {}
+        self._closed = False
 
     def close(self) -> None:
         """Let nobody wait for a node that is gone."""
+        self._closed = True
         for read in self._reads:
             read.heard(HistoryEnded(read, FAILED, "this node is closed"))
         for keep in self._keeps:
@@ -138,6 +140,8 @@ class NodeHistory:
 
     async def issue(self, command: Any, token: Any) -> None:
         """Ask something of the machine."""
+        if self._closed:
+            raise UsageError("this node is closed: open another one")
         await self._host.issue(self._client, command, token)
 
     @asynccontextmanager

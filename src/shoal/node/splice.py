@@ -8,12 +8,18 @@ both. What came live waits meanwhile, bounded: if too much of it waits, the olde
 history will come to it. Then what waits is put behind history: what was seen is dropped; where a
 message before it is missing, one that was still on its way to storage when history was read, that
 chain is read again. The last messages of a chain that has gone quiet show no gap: so the newest
-part of history is read once more a little later.
+part of history is read once more a little later, and so is what was let go since. While storage
+does not answer, live messages do not wait for it: what is missing before them is a gap.
+
+A log is in the order of arrival, so a late message is one that was not told, whatever was told of
+its chain. What was published before we came, and is live all the same, may lie before the offset:
+it comes by the log, or not at all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections import deque
 from collections.abc import Sequence
@@ -44,7 +50,11 @@ if TYPE_CHECKING:
 UNDER_WAY_MS = 10_000  # a message older than this is in storage by now, or will never be
 PAUSES_S = (0.0, 0.25, 0.5, 1.0)  # between looks for one that is under way
 SETTLE_S = 2.0  # then the newest part of history is read once more
+AWAY_S = 10.0  # storage that gave no answer is not asked again before
 OVER_S = 300.0  # copies older than the freshness window of live messages do not come any more
+
+
+log = logging.getLogger("shoal.node")
 
 
 class Splice:
@@ -62,9 +72,15 @@ class Splice:
         self._wake = asyncio.Event()
         self._joined_ms = time_ns() // MS_NS
         self._seqs = {c.partition: c.what.after_seq for c in commands if type(c.what) is LogRange}
+        self._chains.logged = frozenset(self._seqs)
+        self._let_go: dict[int, Number] = {}  # of each partition, the first of what did not fit
         self._task: asyncio.Task[None] | None = None
         self._begun: asyncio.Future[None] = asyncio.Future()
         self._settled_s = math.inf  # by then nothing is on its way to storage any more
+        self._tail_s = math.inf  # when the newest part of history is read again
+        self._tail_read = False
+        self._away_s = -math.inf  # until then storage is not asked
+        self._over_s = math.inf
 
     # What the subscription tells
 
@@ -73,14 +89,14 @@ class Splice:
         if self._direct:
             standing = self._chains.standing(arrived.message)
             if standing is Standing.SEEN:
+                self._seen(arrived)
                 return
             if standing is Standing.NEXT:
-                self._chains.took(arrived.message)
-                self._subscription.take(arrived)
+                self._take(arrived, gap=self._gap_of_next(arrived))
                 return
             self._direct = False
         if len(self._waiting) >= self._subscription.queue_max:
-            self._waiting.popleft()
+            self._look_again(self._waiting.popleft())
         self._waiting.append(arrived)
         self._wake.set()
 
@@ -100,8 +116,9 @@ class Splice:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await asyncio.wait([task])
+            if not task.cancelled() and task.exception() is not None and self._begun.done():
+                log.error("history and live could not be put together", exc_info=task.exception())
 
     # The task
 
@@ -112,18 +129,17 @@ class Splice:
             if not self._begun.done():
                 raise
             self._subscription.fail(error)  # in its place; what is live goes on after it
-        loop = asyncio.get_running_loop()
-        self._settled_s, over_s = loop.time() + SETTLE_S, loop.time() + OVER_S
-        tail_read = False
-        while loop.time() < over_s:
+            self._away_s = _now_s() + AWAY_S
+        self._tail_s = self._settled_s = _now_s() + SETTLE_S
+        self._over_s = _now_s() + OVER_S
+        while _now_s() < self._over_s:
             await self._drain()
             self._wake.clear()
             self._direct = True
-            until_s = over_s if tail_read else self._settled_s
+            until_s = min(self._tail_s, self._over_s)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, until_s - loop.time()))
-            if not tail_read and loop.time() >= self._settled_s:
-                tail_read = True
+                await asyncio.wait_for(self._wake.wait(), max(0.0, until_s - _now_s()))
+            if _now_s() >= self._tail_s:
                 await self._read_tail()
         await self._drain()
         self._subscription.spliced()
@@ -142,7 +158,7 @@ class Splice:
                 if row.seq is None:
                     await self._tell(read, row)
                 else:
-                    await self._tell_logged(read, row)
+                    await self._tell_logged(read, row, row.seq)
         for command in self._commands:
             begin = _whole_from(command, counts[command.partition], first.get(command.partition))
             if type(command.what) is LogRange:
@@ -158,35 +174,70 @@ class Splice:
             await self._subscription.room()
         standing = self._chains.standing(row.message)
         if standing is not Standing.SEEN:
-            self._chains.took(row.message)
-            gap = standing is Standing.GAP
-            self._subscription.take(msgspec.structs.replace(arrived, gap_before=gap))
+            self._take(arrived, gap=standing is Standing.GAP)
 
-    async def _tell_logged(self, read: PartitionRead, row: HistoryRow) -> None:
+    async def _tell_logged(
+        self, read: PartitionRead, row: HistoryRow, seq: int, *, again: bool = False
+    ) -> None:
         """A log has each message once, and late ones where they came."""
         await self._subscription.room()
-        assert row.seq is not None  # a row of a log has one
-        self._seqs[row.message.id.partition] = row.seq
-        self._chains.took(row.message)
-        self._subscription.take(arrived_of(read.command, row))
+        self._seqs[read.command.partition] = seq
+        if not self._chains.told(row.message):  # it may have come live
+            known = again and self._chains.last(row.message.id) is not None
+            gap = known and self._chains.standing(row.message) is Standing.GAP
+            self._take(arrived_of(read.command, row), gap=gap)
 
     async def _drain(self) -> None:
         """Put what waits behind what was told."""
         while self._waiting:
             await self._subscription.room()
             arrived = self._waiting.popleft()
+            if self._comes_by_log(arrived):
+                self._look_again(arrived)
+                continue
             standing = self._chains.standing(arrived.message)
-            gap = arrived.gap_before
+            gap = self._gap_of_next(arrived)
             if standing is Standing.GAP:
                 await self._fill(arrived)
                 await self._subscription.room()
                 standing = self._chains.standing(arrived.message)
                 gap = standing is Standing.GAP and self._is_told(arrived)
             if standing is not Standing.SEEN:
-                self._chains.took(arrived.message)
-                self._subscription.take(msgspec.structs.replace(arrived, gap_before=gap))
+                self._take(arrived, gap=gap)
+            else:
+                self._seen(arrived)
+
+    def _take(self, arrived: MessageArrived, *, gap: bool) -> None:
+        self._chains.took(arrived.message)
+        if gap is not arrived.gap_before:
+            arrived = msgspec.structs.replace(arrived, gap_before=gap)
+        self._subscription.take(arrived)
+
+    def _gap_of_next(self, arrived: MessageArrived) -> bool:
+        """Whether the overlay missed something before a message that storage did not have."""
+        return arrived.gap_before and self._chains.last(arrived.message.id) is None
+
+    def _seen(self, arrived: MessageArrived) -> None:
+        """What is not told counts as seen if it is late: then it comes by the log, if at all."""
+        if arrived.message.id.partition in self._seqs and not self._chains.told(arrived.message):
+            self._look_again(arrived)
 
     # Storage once more
+
+    def _comes_by_log(self, arrived: MessageArrived) -> bool:
+        """Whether a live message may lie before the offset."""
+        id = arrived.message.id
+        early = id.partition in self._seqs and id.timestamp_ms < self._joined_ms
+        return early and not self._tail_read and self._chains.last(id) is None
+
+    def _look_again(self, arrived: MessageArrived) -> None:
+        """A message is not told now: storage will have it a little later."""
+        id = arrived.message.id
+        number = (id.timestamp_ms, id.sequence)
+        self._let_go[id.partition] = min(number, self._let_go.get(id.partition, number))
+        if self._tail_read:
+            self._tail_s = min(self._tail_s, _now_s() + SETTLE_S)
+            self._wake.set()
 
     def _is_told(self, arrived: MessageArrived) -> bool:
         """Whether a gap is one for this reader: what lies before an offset it has had."""
@@ -197,15 +248,15 @@ class Splice:
         """Get what is missing before a message, if it is to be had; also if it is old."""
         previous = arrived.message.previous
         assert previous is not None  # or nothing would be missing
-        loop = asyncio.get_running_loop()
         under_way = time_ns() // MS_NS - previous.timestamp_ms < UNDER_WAY_MS
         if not (under_way or old):
             return
         for pause_s in PAUSES_S if under_way else PAUSES_S[:1]:
-            if pause_s and loop.time() > self._settled_s:
+            if pause_s and _now_s() > self._settled_s:
                 return
             await asyncio.sleep(pause_s)
-            await self._read_again(self._gap_before(arrived, previous))
+            if not await self._read_again(self._gap_before(arrived, previous)):
+                return
             if self._chains.standing(arrived.message) is not Standing.GAP:
                 return
 
@@ -214,36 +265,57 @@ class Splice:
         command = next(c for c in self._commands if c.partition == id.partition)
         if type(command.what) is LogRange:
             return self._rest_of_log(command, command.what)
-        last = self._chains.last(id) or self._chains.begin.get(id.partition, BEGINNING)
+        last = self._chains.whole_to(id)
         begin = Position(max(0, last[0]), max(0, last[1]))
         what = MessageRange(begin, previous)
-        return ReadHistory(command.stream, id.partition, what, id.publisher, id.chain)
+        return ReadHistory(command.stream, id.partition, what, id.publisher, id.chain, insist=True)
 
     def _rest_of_log(self, command: ReadHistory, what: LogRange) -> ReadHistory:
         rest = LogRange(what.log, self._seqs[command.partition])
         return ReadHistory(command.stream, command.partition, rest)
 
     async def _read_tail(self) -> None:
-        """What reached storage while history was read, of chains that have gone quiet since."""
+        """What reached storage while history was read, of chains that have gone quiet since; later
+        what did not fit meanwhile."""
+        let_go, self._let_go, self._tail_s = self._let_go, {}, math.inf
+        first, self._tail_read = not self._tail_read, True
         for command in self._commands:
+            partition = command.partition
+            if not first and partition not in let_go:
+                continue
+            begin = (self._joined_ms - UNDER_WAY_MS, 0) if first else let_go[partition]
+            if not await self._read_again(self._newest(command, begin)) and partition in let_go:
+                self._subscription.skip()  # and nothing that comes shows it
             if type(command.what) is LogRange:
-                await self._read_again(self._rest_of_log(command, command.what))
-                del self._chains.begin[command.partition]  # all that was on its way is there
-            else:
-                whole_from = self._chains.begin.get(command.partition, BEGINNING)
-                begin = max((self._joined_ms - UNDER_WAY_MS, 0), whole_from)
-                what = MessageRange(Position(*begin))
-                await self._read_again(ReadHistory(command.stream, command.partition, what))
+                self._chains.begin.pop(partition, None)  # all that was on its way is there
 
-    async def _read_again(self, command: ReadHistory) -> None:
-        # If it fails, what is missing is told as a gap: live goes on.
-        with suppress(ShoalError):
+    def _newest(self, command: ReadHistory, begin: Number) -> ReadHistory:
+        if type(command.what) is LogRange:
+            return self._rest_of_log(command, command.what)
+        begin = max(begin, self._chains.begin.get(command.partition, BEGINNING))
+        return ReadHistory(command.stream, command.partition, MessageRange(Position(*begin)))
+
+    async def _read_again(self, command: ReadHistory) -> bool:
+        """If it fails, what is missing is told as a gap: live goes on."""
+        if _now_s() < self._away_s:
+            return False
+        try:
             async with self._history.open([command]) as reads:
                 async for read, row in merged(reads):
                     if row.seq is not None:
-                        self._seqs[command.partition] = row.seq
-                    if self._chains.standing(row.message) is not Standing.SEEN:
+                        await self._tell_logged(read, row, row.seq, again=True)
+                    elif self._chains.standing(row.message) is not Standing.SEEN:
                         await self._tell(read, row, again=True)
+        except ShoalError:
+            self._away_s = _now_s() + AWAY_S
+            return False
+        finally:
+            self._over_s = _now_s() + OVER_S  # copies of what was told may come live
+        return True
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _whole_from(command: ReadHistory, count: int, first: Position | None) -> Number:

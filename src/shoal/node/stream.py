@@ -80,9 +80,11 @@ class Stream:
             yield subscription
         finally:
             subscription.close()
-            if splice is not None:
-                await splice.close()
-            await self._node.detach(self.id, subscription)
+            try:
+                if splice is not None:
+                    await splice.close()
+            finally:
+                await self._node.detach(self.id, subscription)
 
     def read(
         self,

@@ -66,6 +66,10 @@ class Subscription:
         """From now on all that comes is live."""
         self._splice = None
 
+    def skip(self) -> None:
+        """Something is missing here, nobody knows how much: the next message has a gap before."""
+        self._missed_gap = True
+
     def fail(self, error: ShoalError) -> None:
         """History could not be read to its end: said in its place."""
         self._queue.append(error)

@@ -44,6 +44,7 @@ from shoal.storage.rows import Claim, LogHead, LogId, LogPage, Row
 from shoal.storage.store import Store
 
 LAST_SCANS_MAX = 25  # half a million keys, a quarter of a second: a rare publisher's last messages
+PLACE_BYTES, HEAD_BYTES = 32, 37  # on the wire, at most; of a place without its stream's id
 STRETCHES_MAX = 16  # reads for one question for messages, a megabyte each at most
 
 
@@ -117,15 +118,16 @@ class Answers:
 
     def _stream_heads(self, question: AskHeads) -> TellHeads:
         places: list[PlaceHeads] = []
-        room = HEADS_MAX
+        room, room_bytes = HEADS_MAX, PAGE_BYTES_MAX
         for number, stream in enumerate(question.streams):
             begin = 0 if number else question.from_partition
             for partition, (horizon_ms, logs) in self._store.stream_heads(stream).items():
                 if partition < begin:
                     continue
-                if len(logs) > room and places:
+                size_bytes = PLACE_BYTES + 4 * len(stream) + HEAD_BYTES * len(logs)
+                if places and (len(logs) > room or size_bytes > room_bytes):
                     return TellHeads(question.request, self._store.log.bytes, tuple(places), True)
-                room -= len(logs)
+                room, room_bytes = room - len(logs), room_bytes - size_bytes
                 heads = tuple(_head(log, head) for log, head in logs.items())
                 places.append(PlaceHeads(stream, partition, horizon_ms, heads[:HEADS_MAX]))
         return TellHeads(question.request, self._store.log.bytes, tuple(places), False)

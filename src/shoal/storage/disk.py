@@ -90,8 +90,9 @@ class StoreDisk:
             appended = self.store.append(list(messages.values()), now_ns)
         except UsageError as error:
             if len(messages) > 1:  # one that cannot be stored must not keep out the others
-                alone = ({at: message} for at, message in messages.items())
-                return {at: why for one in alone for at, why in self._append(one, now_ns).items()}
+                every, half = list(messages.items()), len(messages) // 2
+                first = self._append(dict(every[:half]), now_ns)
+                return first | self._append(dict(every[half:]), now_ns)
             return dict.fromkeys(messages, self._failed(error))
         except ShoalError as error:
             return dict.fromkeys(messages, self._failed(error))

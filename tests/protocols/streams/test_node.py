@@ -30,12 +30,14 @@ from shoal.protocols.streams.config import CONTENT_BYTES_MAX, DEGREE_MAX, NodeCo
 from shoal.protocols.streams.messages import (
     Close,
     Flood,
+    Heads,
     Join,
     Leave,
     Left,
     Open,
     Ping,
     Pong,
+    Position,
     Report,
     Status,
 )
@@ -164,6 +166,35 @@ def test_joining_again_changes_the_subscription_only() -> None:
     assert bench.command(JoinStream(STREAM, subscribe=True)) == [Notify(StreamReady(STREAM))]
     assert bench.machine.streams[STREAM].channel.subscribed
     assert active(bench) == (ALICE,)
+
+
+def test_whoever_subscribes_later_is_given_what_comes_from_then_on() -> None:
+    bench = linked_node(ALICE, subscribe=False)
+    for number in range(4):
+        if number == 2:
+            bench.command(JoinStream(STREAM))
+        bench.now_ns += S_NS
+        at_ms = bench.now_ns // MS_NS
+        previous = Position(at_ms - 1000, 0) if number else None
+        body = body_of(message_id(timestamp_ms=at_ms), previous=previous)
+        given = of_kind(bench.flood(ALICE, flood_of(body)), Delivered)
+        assert len(given) == (number >= 2), number
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="our time in a stream begins by our own clock: if it is ahead of a publisher's, what is "
+    "missing is history for as long, neither asked for nor told as gap_before",
+)
+def test_a_gap_shows_also_if_our_clock_is_ahead() -> None:
+    bench = linked_node(ALICE)
+    begun_ms = NOW_MS - 10_000  # it is ten seconds earlier with Carol
+    first = body_of(message_id(timestamp_ms=begun_ms))
+    third = body_of(message_id(timestamp_ms=begun_ms + 200), previous=Position(begun_ms + 100, 0))
+    effects = [*bench.flood(ALICE, flood_of(first)), *bench.flood(ALICE, flood_of(third))]
+    effects += bench.advance(60 * S_NS)
+    given = [e.event for e in of_kind(effects, Notify) if type(e.event) is MessageArrived]
+    assert [event.gap_before for event in given] == [False, True]
 
 
 def test_joining_again_before_it_is_ready_waits() -> None:
@@ -326,6 +357,18 @@ def test_a_node_alone_in_its_stream_publishes_to_itself() -> None:
     bench.receive(TRACKER, instruction(2, ALICE))
     bench.link_up(ALICE)
     assert sent(bench.receive(ALICE, Open(STREAM, True)), Flood) == []
+
+
+def test_what_a_node_published_alone_is_there_for_those_who_come_later() -> None:
+    # It may be alone at a tracker that the others have not reached.
+    bench = linked_node()
+    bench.command(Publish(STREAM, b"{}"))
+    bench.now_ns += S_NS
+    bench.receive(TRACKER, instruction(2, ALICE))
+    bench.link_up(ALICE)
+    [(heads, peers)] = sent(bench.receive(ALICE, Open(STREAM, True)), Heads)
+    assert peers == (ALICE,)
+    assert [head.publisher for head in heads.chains] == [ME]
 
 
 def test_only_so_many_messages_wait() -> None:

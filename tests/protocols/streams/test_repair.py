@@ -54,6 +54,11 @@ class Shop:
         filled = FilledFromStorage(STREAM, CAROL, 0, "c", found, True)
         return self.repair.storage_answered(filled, self.now_ns)
 
+    def storage_had_nothing_of(self, gap: FillFromStorage) -> None:
+        ends = gap.after, gap.upto
+        filled = FilledFromStorage(STREAM, CAROL, 0, "c", (), True, *ends)
+        self.repair.storage_answered(filled, self.now_ns)
+
     def nobody_answers(self) -> None:
         filled = FilledFromStorage(STREAM, CAROL, 0, "c", (), False)
         self.repair.storage_answered(filled, self.now_ns)
@@ -122,6 +127,19 @@ def test_one_neighbour_after_the_other_is_asked() -> None:
         peers += [to for _, to in sent(effects, Fill)]
     assert sorted(peers) == [(ALICE,), (ALICE,), (BOB,), (BOB,)]
     assert peers[0] != peers[1]
+
+
+def test_every_neighbour_is_asked_for_every_chain_however_many_are_broken() -> None:
+    for chains in range(1, 7):
+        shop = Shop()
+        heads = tuple(Head(CAROL, 0, f"c{n}", Position(NOW_MS + 9, 0)) for n in range(chains))
+        shop.repair.handle(ALICE, Heads(STREAM, heads), shop.now_ns)
+        asked: dict[str, set[NodeId]] = {}
+        for _ in range(3):
+            effects, _ = shop.tick(shop.config.fill_wait_ns, ALICE, BOB, CAROL)
+            for message, (peer,) in sent(effects, Fill):
+                asked.setdefault(message.chain, set()).add(peer)
+        assert [len(peers) for peers in asked.values()] == [3] * chains
 
 
 def test_an_answer_that_did_not_help_lets_the_next_be_asked_at_once() -> None:
@@ -282,6 +300,45 @@ def test_heads_from_before_our_time_mean_nothing() -> None:
     assert Shop().heads(-1) == []
 
 
+def test_heads_of_what_nobody_would_take_yet_mean_nothing() -> None:
+    shop = Shop()
+    assert shop.heads(shop.config.future_ns // MS_NS + 1) == []
+
+
+def test_what_only_heads_told_of_is_not_taken_for_seen_when_it_is_given_up() -> None:
+    # Else one neighbour that lies would silence a publisher.
+    shop = Shop(NodeConfig(fill_tries=2))
+    shop.take(1, None)
+    shop.heads(50_000)
+    effects: list[Effect] = []
+    while GapAbandoned(STREAM, CAROL, "c") not in effects:
+        effects, _ = shop.tick(shop.config.fill_wait_ns)
+    assert not shop.table.seen(message_id(timestamp_ms=NOW_MS + 2, publisher=CAROL))
+    shop.take(2, 1)
+    assert shop.table.gaps(CHAIN) == []
+
+
+def test_a_new_neighbour_is_asked_for_what_the_others_did_not_have() -> None:
+    shop = broken_shop(FEW, ME)
+    for _ in range(FEW.fill_tries):
+        assert sent(shop.tick(shop.config.fill_wait_ns)[0], Fill)
+    assert not sent(shop.tick(shop.config.fill_wait_ns)[0], Fill)
+    shop.repair.greet((CAROL,), shop.now_ns)
+    asked = [sent(shop.tick(shop.config.fill_wait_ns, CAROL)[0], Fill) for _ in range(3)]
+    assert [bool(fills) for fills in asked] == [True, True, False]
+
+
+def test_neighbours_that_come_and_go_do_not_keep_a_gap_open() -> None:
+    shop = broken_shop(FEW, ME)
+    waited_ns = 0
+    effects: list[Effect] = []
+    while GapAbandoned(STREAM, CAROL, "c") not in effects:
+        shop.repair.greet((CAROL,), shop.now_ns)
+        effects, _ = shop.tick(shop.config.fill_wait_ns)
+        waited_ns += shop.config.fill_wait_ns
+        assert waited_ns < 2 * shop.config.storage_wait_ns
+
+
 def test_a_neighbour_gets_what_we_have_of_a_range_and_a_word_at_the_end() -> None:
     shop = Shop()
     for number in range(1, 6):
@@ -332,5 +389,47 @@ def test_a_chain_that_goes_quiet_is_told_once() -> None:
     heads_ns = shop.config.heads_ns
     shop.take(1, None)
     told = [shop.repair.tell_quiet((ALICE,), NOW_NS + n * heads_ns // 2) for n in range(8)]
-    assert [len(sent(effects, Heads)) for effects in told].count(1) == 2  # two timers a period
+    assert [len(sent(effects, Heads)) for effects in told].count(1) == 1
     assert sent(shop.repair.greet((BOB,), NOW_NS), Heads)
+
+
+def test_a_chain_that_goes_quiet_is_told_however_late_the_timer_is() -> None:
+    shop = Shop()
+    late_ns = shop.config.heads_ns + 100 * MS_NS
+    shop.repair.tell_quiet((ALICE,), NOW_NS + shop.config.heads_ns - 50 * MS_NS)
+    shop.take(1, None)
+    told = [shop.repair.tell_quiet((ALICE,), NOW_NS + n * late_ns) for n in range(1, 8)]
+    assert [len(sent(effects, Heads)) for effects in told].count(1) == 1
+
+
+def test_what_storage_says_of_one_gap_is_not_taken_for_the_next() -> None:
+    shop = Shop(node=ME)
+    shop.take(1, 0)
+    shop.take(3, 2)
+    shop.now_ns += shop.config.gap_wait_ns
+    effects, _ = shop.repair.tick((), shop.now_ns)
+    [(first, _)] = sent(effects, FillFromStorage)
+    shop.take(2, 1)  # it came over another path, while storage was asked
+    shop.take(6, 5)
+    shop.now_ns += shop.config.gap_wait_ns
+    effects, _ = shop.repair.tick((), shop.now_ns)
+    [(second, _)] = sent(effects, FillFromStorage)
+    shop.storage_had_nothing_of(first)
+    effects, _ = shop.repair.tick((), shop.now_ns + shop.config.repair_tick_ns)
+    assert GapAbandoned(STREAM, CAROL, "c") not in effects, "storage was not heard yet"
+    shop.storage_had_nothing_of(second)
+    effects, _ = shop.repair.tick((), shop.now_ns + shop.config.repair_tick_ns)
+    assert GapAbandoned(STREAM, CAROL, "c") in effects
+
+
+def test_a_neighbour_that_makes_up_chains_does_not_keep_real_gaps_from_being_noticed() -> None:
+    """A message that waits behind a gap of which nobody knows would wait for ever."""
+    shop = Shop(NodeConfig(broken_max=10))
+    made_up = tuple(Head(ALICE, 0, f"c{n}", Position(NOW_MS + 5, 0)) for n in range(50))
+    shop.repair.heads(ALICE, Heads(STREAM, made_up), shop.now_ns)
+    shop.take(1, 0)
+    shop.take(3, 2)  # and then the chain is quiet
+    effects, _ = shop.tick(shop.config.gap_wait_ns)
+    asked = [message.chain for message, _ in sent(effects, Fill)]
+    assert "c" in asked
+    assert len(asked) <= 10

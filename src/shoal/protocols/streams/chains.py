@@ -88,6 +88,12 @@ class ChainTable:
         state.detector.abandon(upto)
         return state.order.given_up(upto)
 
+    def begin_delivery(self) -> None:
+        """Subscribers came to a stream that we were in before: each chain goes on from here."""
+        for publisher in self._publishers.values():
+            for state in publisher.chains.values():
+                state.order.begin(state.detector.newest)
+
     # Missing
 
     def gaps(self, chain: Chain) -> list[tuple[Number, Number]]:
@@ -104,6 +110,8 @@ class ChainTable:
         """Whether a position that somebody else has seen is one that we should have."""
         if number <= self.baseline or number[0] < self._oldest_fresh_ms(now_ns):
             return False
+        if number[0] * MS_NS > now_ns + self._config.future_ns:
+            return False  # whoever says so lies: we would not take it
         state = self._find(chain)
         return state is None or not state.detector.seen(number)
 

@@ -82,6 +82,8 @@ class Channel:
 
     def joined(self, command: JoinStream) -> None:
         """One more reason to be in the stream."""
+        if command.subscribe and not self.subscribed:
+            self.seen.begin_delivery()
         self.subscribed |= command.subscribe
         self.kept |= command.keep
 

@@ -49,6 +49,10 @@ class ChainOrder:
             return self.given_up(_before(self._waiting[min(self._waiting)].message))
         return []
 
+    def begin(self, after: Number) -> None:
+        """Subscribers come only now: what was seen before is none of theirs."""
+        self._last = max(self._last, after)
+
     def given_up(self, upto: Number) -> list[Delivery]:
         """Nothing up to a position will come any more."""
         if upto <= max(self._last, self._baseline):

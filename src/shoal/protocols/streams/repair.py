@@ -44,6 +44,7 @@ class _Broken(msgspec.Struct):
     since_ns: int
     upto: Number | None = None  # what Heads told of beyond what we have
     tries: int = 0
+    first: int = 0  # where among the neighbours asking began
     asked: NodeId | None = None
     asked_ns: int = 0
     range: tuple[Number, Number] | None = None  # what was missing when it was last looked at
@@ -71,6 +72,7 @@ class Repair:
         self._config = config
         self._broken: dict[Chain, _Broken] = {}
         self._asking = 0
+        self._told_ns = 0  # chains that went quiet before that were told to be
         self._answers = RateLimit(config.fill_burst, config.fill_refill_ns, config.fill_peers_max)
 
     def handle(self, peer: NodeId, message: Heads | Fill | FillDone, now_ns: int) -> list[Effect]:
@@ -104,6 +106,9 @@ class Repair:
                 continue
             broken = self._broken.get(chain)
             if broken is None:
+                # Nobody has signed what Heads tell of: half of the room is for gaps that we see.
+                if 2 * len(self._broken) >= self._config.broken_max:
+                    continue
                 begins = self._table.newest(chain) == self._table.baseline
                 effects.extend(self._notice(chain, _Broken(now_ns, number), at_once=begins))
             elif broken.upto is None or broken.upto < number:
@@ -144,7 +149,8 @@ class Repair:
                 effects.extend(self._ask(chain, broken, missing, active, now_ns))
             elif self._node is None or broken.storage_done or not self._has_time(broken, now_ns):
                 effects.append(GapAbandoned(self._stream, chain[0], chain[2]))
-                deliveries.extend(self._table.give_up(chain, missing[1]))
+                if missing in self._table.gaps(chain):  # Heads may lie of what lies behind those
+                    deliveries.extend(self._table.give_up(chain, missing[1]))
                 del self._broken[chain]
                 # There may be another gap behind this one.
                 effects.extend(self.seen(chain, now_ns))
@@ -190,8 +196,11 @@ class Repair:
         now_ns: int,
     ) -> list[Effect]:
         # One after the other, each time another: a neighbour that lacks it, too, costs a round.
-        self._asking += 1
-        peer = active[self._asking % len(active)]
+        # Counted for each chain: several in step would each ask the same neighbour every time.
+        if broken.tries == 0:
+            self._asking += 1
+            broken.first = self._asking
+        peer = active[(broken.first + broken.tries) % len(active)]
         broken.tries += 1
         broken.asked, broken.asked_ns = peer, now_ns
         publisher, partition, name = chain
@@ -215,8 +224,8 @@ class Repair:
     def storage_answered(self, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
         """Storage has given what it has; whether it helped is seen once that was checked."""
         broken = self._broken.get((filled.publisher, filled.partition, filled.chain))
-        if broken is None or filled.found:
-            return []
+        if broken is None or filled.found or not _covers(filled, broken.range):
+            return []  # helped, or is about a gap of before
         broken.storage_done = filled.asked
         broken.storage_again_ns = now_ns + self._config.fill_wait_ns  # nobody was there
         return [SetTimer(("repair", self._stream), self._config.repair_tick_ns)]
@@ -246,14 +255,18 @@ class Repair:
         return [*effects, Send(done, (peer,))]
 
     def greet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
-        """Tell new neighbours how far we are in every chain."""
+        """Tell new neighbours how far we are in every chain; they are asked for what we miss."""
+        for broken in self._broken.values() if peers else ():
+            if self._has_time(broken, now_ns):
+                broken.tries = min(broken.tries, self._config.storage_tries)
         return self._tell(peers, 0, now_ns + 1)
 
     def tell_quiet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
         """Tell neighbours the last messages of chains that have just gone quiet, once: while a
         chain goes on, each message shows whether the one before it was missed."""
-        heads_ns = self._config.heads_ns
-        return self._tell(peers, now_ns - 2 * heads_ns, now_ns - heads_ns)
+        # From where the last telling ended: timers may be late, and what lies between is told too.
+        since_ns, self._told_ns = self._told_ns, now_ns - self._config.heads_ns
+        return self._tell(peers, since_ns, self._told_ns)
 
     def _tell(self, peers: tuple[NodeId, ...], since_ns: int, before_ns: int) -> list[Effect]:
         heads = self._recent.heads(since_ns, before_ns) if peers else []
@@ -264,6 +277,14 @@ class Repair:
             for (publisher, partition, name), number in heads
         )
         return [Send(Heads(self._stream, chains), peers)]
+
+
+def _covers(filled: FilledFromStorage, missing: tuple[Number, Number] | None) -> bool:
+    """Whether all that is missing now was asked for."""
+    if missing is None or filled.after is None or filled.upto is None:
+        return True
+    after, upto = _ends(missing)
+    return filled.after <= after and upto <= filled.upto
 
 
 def _ends(missing: tuple[Number, Number]) -> tuple[Position, Position]:

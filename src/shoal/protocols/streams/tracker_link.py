@@ -34,6 +34,7 @@ class TrackerLink:
         self._rng = rng
         self._config = config
         self._failed_ns: int | None = None
+        self._waiting = False  # the patience timer runs
 
     @property
     def node(self) -> NodeId:
@@ -46,22 +47,26 @@ class TrackerLink:
 
     def claim(self) -> list[Effect]:
         """Have the link, or wait for it."""
-        if self.claimed or self.pausing:
+        if self.up or self.pausing or self._waiting:
             return []
-        self.claimed = True
+        self._waiting = True
         patience = SetTimer(("patience", self.node), self._config.tracker_patience_ns)
+        if self.claimed:
+            return [patience]  # a dial that was given up goes on, and is waited for once more
+        self.claimed = True
         return [OpenLink(self.contact, TRACKER), patience]
 
     def opened(self) -> list[Effect]:
         """The link is up."""
         self.up = True
+        self._waiting = False
         self._failed_ns = None
         return [CancelTimer(("patience", self.node))]
 
     def lost(self, now_ns: int) -> list[Effect]:
         """The link broke, or could not be made."""
         was_up = self.up
-        self.claimed = self.up = False
+        self.claimed = self.up = self._waiting = False
         effects: list[Effect] = [CancelTimer(("patience", self.node))]
         if was_up and (self.streams or self.leaving):
             self.pausing = True
@@ -79,6 +84,7 @@ class TrackerLink:
 
     def give_up(self, now_ns: int) -> bool:
         """Whether the dial under way takes too long to be waited for; it goes on."""
+        self._waiting = False
         if self.up or not self.claimed:
             return False
         self._failed_ns = now_ns
@@ -116,5 +122,5 @@ class TrackerLink:
         """With nothing left to say, hang up."""
         if self.streams or self.leaving or not self.claimed:
             return []
-        self.claimed = self.up = False
+        self.claimed = self.up = self._waiting = False
         return [CancelTimer(("patience", self.node)), CloseLink(self.node, TRACKER)]

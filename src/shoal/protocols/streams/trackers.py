@@ -41,6 +41,8 @@ class Seat(msgspec.Struct):
     """A better one that was joined and has not given an instruction yet."""
     answered: bool = False
     """The one that is obeyed has given an instruction since it was joined."""
+    anew: bool = False
+    """The better one refused what we know: its clock is far behind. It may count from anywhere."""
 
     @property
     def stream(self) -> StreamId:
@@ -119,9 +121,11 @@ class Trackers:
         if seat is None or tracker not in (seat.at, seat.moving):
             return False, [Send(Leave(message.stream), (tracker,))]  # our Leave was lost
         overlay = seat.overlay
+        if seat.anew and tracker == seat.moving:
+            overlay.forget_version()
         newer = (message.epoch, message.counter) > (overlay.epoch, overlay.counter)
         moving = tracker == seat.moving
-        if message.epoch < overlay.epoch or (moving and not newer):
+        if message.epoch < overlay.epoch or (not newer and (moving or not seat.answered)):
             # Another tracker went beyond it meanwhile. It has to know, or its word is lost on us.
             return False, self._say_join(seat, link)
         effects: list[Effect] = []
@@ -142,8 +146,10 @@ class Trackers:
         if seat is None or tracker not in (seat.at, seat.moving):
             return link.left(stream)
         # It does not know us: our Join was lost, or it is another tracker than it was.
-        if tracker == seat.at:
-            seat.overlay.forget_version()
+        if tracker == seat.moving:
+            seat.anew = True
+            return []  # said again soon; at once, we would be refused as fast as we ask
+        seat.overlay.forget_version()
         return self._say_join(seat, link)
 
     # Links
@@ -202,12 +208,17 @@ class Trackers:
         """Dial the trackers that streams would rather be with."""
         self._seeking = False
         wanted: dict[NodeId, None] = {}
+        effects: list[Effect] = []
         for seat in self._seats.values():
             for tracker in seat.order:
                 if tracker == seat.at:
                     break
+                if self._links[tracker].up and seat.prefers(tracker):
+                    effects += self._draw(seat, self._links[tracker])  # there for another stream
+                    break
                 wanted[tracker] = None
-        effects = [effect for tracker in wanted for effect in self._links[tracker].claim()]
+        for tracker in wanted:
+            effects += self._links[tracker].claim()
         better = any(seat.at != seat.order[0] for seat in self._seats.values())
         return effects + self._seek_later() if better else effects
 
@@ -246,7 +257,7 @@ class Trackers:
             seat.moving = None
         old = None if seat.at is None else self._links[seat.at]
         if old is not None and old.up:
-            seat.moving = link.node
+            seat.moving, seat.anew = link.node, False
             link.streams[seat.stream] = False
         else:
             if old is not None:
@@ -257,7 +268,7 @@ class Trackers:
     def _sit(self, seat: Seat, link: TrackerLink) -> None:
         seat.at = seat.overlay.tracker = link.node
         seat.moving = None
-        seat.answered = False
+        seat.answered = seat.anew = False
         link.streams.setdefault(seat.stream, False)
 
     def _say_join(self, seat: Seat, link: TrackerLink) -> list[Effect]:
@@ -265,8 +276,10 @@ class Trackers:
         link.leaving.pop(seat.stream, None)
         seat.answered = seat.answered and link.node != seat.at
         overlay = seat.overlay
-        neighbours = tuple(overlay.active())[:DEGREE_MAX]
-        join = Join(seat.stream, self.own, overlay.epoch, overlay.counter, neighbours)
+        known = (overlay.epoch, overlay.counter)
+        if seat.anew and link.node == seat.moving:
+            known = (0, 0)
+        join = Join(seat.stream, self.own, *known, tuple(overlay.active())[:DEGREE_MAX])
         timer = SetTimer(("join", seat.stream), self._config.join_retry_ns)
         return [Send(join, (link.node,)), timer]
 

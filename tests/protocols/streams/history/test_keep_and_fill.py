@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.base.errors import UsageError
+from shoal.base.ids import INT63_MAX
 from shoal.base.units import S_NS
 from shoal.protocols.streams.history.commands import (
     FAILED,
@@ -22,7 +23,9 @@ from shoal.protocols.streams.history.messages import (
     Refused,
     Rows,
 )
+from shoal.protocols.streams.history.reader import cursor_of
 from shoal.protocols.streams.messages import Position
+from shoal.protocols.streams.wire import decode_body
 from tests.support.history import (
     ONE,
     TWO,
@@ -32,6 +35,7 @@ from tests.support.history import (
     Silent,
     Twisted,
     history,
+    replaced,
 )
 from tests.support.machines import Scripted
 from tests.support.streams import CAROL, MALLORY, ME, NOW_MS, STREAM
@@ -127,18 +131,21 @@ class Asker(Library):
 
     def __init__(self, *keepers: Keeper | None, config: ClientConfig | None = None) -> None:
         self.streams = Scripted(accepts=(FilledFromStorage,))
+        self.asked: list[tuple[Position, Position]] = []
         super().__init__(*keepers, config=config, beside=[self.streams])
 
     def ask(self, question: FillFromStorage, peer: Any = ME) -> None:
+        self.asked.append((question.after, question.upto))
         self.host.received(peer, question)
         self.settle()
 
     @property
     def filled(self) -> list[FilledFromStorage]:
         events: list[Any] = self.streams.inputs
-        return [
-            e.message for e in events if isinstance(getattr(e, "message", 0), FilledFromStorage)
-        ]
+        heard = [getattr(event, "message", None) for event in events]
+        filled = [message for message in heard if isinstance(message, FilledFromStorage)]
+        assert all((message.after, message.upto) in self.asked for message in filled)
+        return [replaced(message, after=None, upto=None) for message in filled]
 
 
 def found(*messages: bytes, asked: bool = True) -> FilledFromStorage:
@@ -232,3 +239,39 @@ def test_nobody_else_may_have_us_ask() -> None:
     assert asker.rejected == [(MALLORY, "not-mine")]
     assert keeper.asked == []
     assert ONE not in asker.host.links
+
+
+class Scanning(Keeper):
+    """Has a lot, and none of it is what is asked for: an empty page, and then no more."""
+
+    def answer(self, question: Any) -> Any:
+        if question.after is not None:
+            return super().answer(question)
+        self.asked.append(question)
+        return Rows(question.request, (), cursor_of(decode_body(MESSAGES[-1]).id))
+
+
+def test_the_second_node_is_asked_from_the_beginning_of_a_gap() -> None:
+    asker = Asker(Scanning(), Keeper(MESSAGES))
+    asker.ask(gap(5, 8))
+    assert asker.filled == [found(*MESSAGES[6:9])]
+
+
+def test_a_gap_after_the_highest_sequence_of_a_millisecond_can_be_asked_for() -> None:
+    """Whoever publishes chooses its numbers: they must not make us send what nobody can read."""
+    asker = Asker(Keeper(MESSAGES))
+    after = Position(NOW_MS - 10_000 + 5, INT63_MAX)
+    asker.ask(replaced(gap(5, 8), after=after))
+    assert asker.filled == [found(*MESSAGES[6:9])]
+
+
+def test_what_one_has_kept_does_not_pile_up_for_one_that_is_slow() -> None:
+    library = Library(Silent(), Keeper())
+    for number in range(500):
+        library.command(KeepDurably(STREAM, MESSAGES[0]), number)
+    assert len(told(library)) == 500
+    questions_max = library.client.config.questions_per_peer_max
+    assert library.client._desk.question_count() <= questions_max
+    library.advance(60 * S_NS)
+    assert library.client._desk.question_count() == 0
+    assert not library.host.timers

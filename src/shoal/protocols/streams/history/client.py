@@ -189,7 +189,7 @@ class HistoryClient:
 
         id = self._fill_reads[gap] = self._new_id()
         reader, ends = Reader(command, self.config, self.config.fill_rows), Sink(sink.page, ended)
-        return self._begin(Reading(id, reader, self._desk, self.config, ends, insist=True))
+        return self._begin(Reading(id, reader, self._desk, self.config, ends))
 
     def _stop_fill(self, gap: FillFromStorage) -> list[Effect]:
         return self._stop(self._fill_reads.pop(gap))

@@ -48,6 +48,8 @@ class ReadHistory(msgspec.Struct, frozen=True, gc=False):
     publisher: NodeId | None = None
     chain: str | None = None
     """Of a publisher's, for a MessageRange."""
+    insist: bool = False
+    """Nothing found at one storage node is a reason to ask the next one, too."""
 
 
 class ReadMore(msgspec.Struct, frozen=True, gc=False):

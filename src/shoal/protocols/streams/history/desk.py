@@ -7,7 +7,6 @@ a reader of a hundred partitions is not taken for an attack.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable
 from typing import Any
 
@@ -32,7 +31,7 @@ class Question(msgspec.Struct, frozen=True):
 class _Peer(msgspec.Struct):
     up: bool = False
     flying: dict[Hashable, None] = {}
-    waiting: deque[Hashable] = msgspec.field(default_factory=deque)
+    waiting: dict[Hashable, None] = {}
 
 
 class Desk:
@@ -58,7 +57,7 @@ class Desk:
             effects.append(OpenLink(contact, PURPOSE))
             effects.append(SetTimer(("dial", contact.node), self._config.answer_ns))
         self._questions[key] = Question(contact.node, owner, message)
-        peer.waiting.append(key)
+        peer.waiting[key] = None
         return effects + self._send(contact.node, peer)
 
     def settle(self, peer: NodeId, key: Hashable) -> tuple[Question | None, list[Effect]]:
@@ -78,7 +77,7 @@ class Desk:
         was may still be answered, which is no fault of the peer's."""
         question = self._questions.get(key)
         if question is not None and key not in self._peers[question.peer].flying:
-            self._peers[question.peer].waiting.remove(key)
+            del self._peers[question.peer].waiting[key]
             del self._questions[key]
 
     # Links
@@ -124,7 +123,8 @@ class Desk:
     def _send(self, node: NodeId, peer: _Peer) -> list[Effect]:
         effects: list[Effect] = []
         while peer.up and peer.waiting and len(peer.flying) < self._config.questions_per_peer_max:
-            key = peer.waiting.popleft()
+            key = next(iter(peer.waiting))
+            del peer.waiting[key]
             peer.flying[key] = None
             effects.append(Send(self._questions[key].message, (node,)))
             effects.append(SetTimer(("ask", key), self._config.answer_ns))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import INT63_MAX, NodeId
 from shoal.kernel.effects import Effect, Send
 from shoal.protocols.streams.history.commands import (
     COMPLETE,
@@ -45,9 +45,9 @@ class Fills:
         if len(self._open) >= self._config.fills_max:
             return self._answer(gap, (), asked=False)
         self._open[gap] = None
-        after = Position(gap.after.timestamp_ms, gap.after.sequence + 1)
+        what = MessageRange(_following(gap.after), gap.upto)
         command = ReadHistory(
-            gap.stream, gap.partition, MessageRange(after, gap.upto), gap.publisher, gap.chain
+            gap.stream, gap.partition, what, gap.publisher, gap.chain, insist=True
         )
 
         def page(rows: tuple[HistoryRow, ...]) -> list[Effect]:
@@ -69,6 +69,20 @@ class Fills:
         self, gap: FillFromStorage, found: tuple[bytes, ...], *, asked: bool
     ) -> list[Effect]:
         filled = FilledFromStorage(
-            gap.stream, gap.publisher, gap.partition, gap.chain, found, asked
+            gap.stream,
+            gap.publisher,
+            gap.partition,
+            gap.chain,
+            found,
+            asked,
+            gap.after,
+            gap.upto,
         )
         return [Send(filled, (self._node,))]
+
+
+def _following(after: Position) -> Position:
+    """The first position behind one, among those that can be asked for."""
+    if after.sequence < INT63_MAX:
+        return Position(after.timestamp_ms, after.sequence + 1)
+    return Position(min(after.timestamp_ms + 1, INT63_MAX), 0)

@@ -35,7 +35,8 @@ class Keeping:
         self._config = config
         self._open: dict[NodeId, Contact] = {}  # has not said Kept
         self._said: dict[NodeId, str] = {}
-        self._waiting = 0  # questions without an answer in this round
+        self._asked: list[int] = []  # in this round
+        self._waiting = 0  # questions of it without an answer
         self._rounds = 0
         self._kept = 0
 
@@ -62,6 +63,8 @@ class Keeping:
             self._kept += 1
             if self._kept == self._command.copies:
                 self.over = True
+                for request in self._asked:  # a slow node must not make us hold what others keep
+                    self._desk.drop(request)
                 return [Notify(KeptDurably(self._token, self._kept))]
             return self._heard()
         if isinstance(answer, Refused):
@@ -91,10 +94,11 @@ class Keeping:
 
     def _ask_all(self) -> list[Effect]:
         self._rounds += 1
-        self._waiting = len(self._open)
+        self._asked, self._waiting = [], len(self._open)
         effects: list[Effect] = []
         for contact in self._open.values():
             request = self._desk.next_request()
+            self._asked.append(request)
             keep = Keep(request, self._command.signed)
             effects.extend(self._desk.ask(request, self.id, contact, keep))
         return effects

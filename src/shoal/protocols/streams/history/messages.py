@@ -180,3 +180,6 @@ class FilledFromStorage(msgspec.Struct, frozen=True, gc=False):
     chain: str
     found: tuple[bytes, ...]
     asked: bool
+    after: Position | None = None
+    upto: Position | None = None
+    """What was asked for: something else may be missing by now."""

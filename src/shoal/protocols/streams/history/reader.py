@@ -79,9 +79,16 @@ class Reader:
         self._page_rows = page_rows
         self._cursor: Cursor | None = None
         self._left = command.what.count if isinstance(command.what, LastMessages) else None
-        self._seq = command.what.after_seq if isinstance(command.what, LogRange) else 0
+        self._seq = 0
         self._upto_seq: int | None = None  # of the log, when the read began
         self._empty = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Nothing has come so far: begin anew."""
+        what = self.command.what
+        self._cursor, self._upto_seq, self._empty = None, None, 0
+        self._seq = what.after_seq if isinstance(what, LogRange) else 0
 
     def question(self, request: int) -> Question:
         """What to ask for next."""
@@ -183,7 +190,7 @@ class Reader:
             body = self._body(row.signed)
             if seq <= upto and self.command.publisher in (None, body.id.publisher):
                 rows.append(Unchecked(body, row.signed, seq))
-        if not answer.rows and seq < upto:
+        if not answer.rows and (seq < upto or answer.last < seq):
             # A replica that has not come so far, or one that does not want to.
             raise Misfit("behind")
         if not rows and self._is_idling():

@@ -64,10 +64,7 @@ class Reading:
         desk: Desk,
         config: ClientConfig,
         sink: Sink,
-        *,
-        insist: bool = False,
     ) -> None:
-        """Insist: nothing found at one storage node is a reason to ask the next one too."""
         self.id = id
         self.reader = reader
         self.over = False
@@ -75,11 +72,12 @@ class Reading:
         """No storage node could be made use of: they may not be the right ones."""
         self.asked: int | None = None
         """The question that has no answer yet."""
+        insist = reader.command.insist
         self._rounds = config.fill_rounds if insist else config.rounds
         self._desk = desk
         self._config = config
         self._sink = sink
-        self._insist = insist
+        self._insist = insist  # until something is found
         self._sources: list[Contact] = []  # the first one is asked
         self._failures = 0  # in a row
         self._said: dict[NodeId, str] = {}  # why each source was of no use
@@ -202,6 +200,8 @@ class Reading:
         """The first source was of no use: the next one's turn."""
         source = self._sources.pop(0)
         self._said[source.node] = reason
+        if self._insist:
+            self.reader.restart()  # where one has nothing, the next may have something
         if for_good:
             return self._ask() if self._sources else self._give_up()
         self._sources.append(source)
@@ -221,10 +221,8 @@ class Reading:
         ):
             return self._end(COMPLETE, "")
         reason = FAILED
-        if EXPIRED in said:
-            reason = EXPIRED
-        elif all(word == NO_SUCH_LOG for word in said):
-            reason = NO_SUCH_LOG
+        if all(word in NOT_HERE for word in said):  # or one that is away may still have it
+            reason = next((word for word in (EXPIRED, NO_SUCH_LOG) if word in said), FAILED)
         self.useless = reason == FAILED
         each = ", ".join(f"{short_node_id(node)}: {word}" for node, word in self._said.items())
         return self._end(reason, each)

@@ -1,0 +1,332 @@
+"""Where history and live meet, step by step: a storage that does what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from time import time_ns
+from typing import Any
+
+import msgspec
+import pytest
+
+from shoal.base.errors import HistoryUnavailable, UsageError
+from shoal.base.ids import MessageId, node_id
+from shoal.base.units import MS_NS
+from shoal.node import positions, splice
+from shoal.node.history import NodeHistory
+from shoal.node.messages import Message
+from shoal.node.splice import Splice
+from shoal.node.subscription import Subscription
+from shoal.protocols.streams.commands import MessageArrived
+from shoal.protocols.streams.history.commands import (
+    FAILED,
+    HistoryEnded,
+    HistoryPage,
+    HistoryRow,
+    LogRange,
+    MessageRange,
+    ReadHistory,
+    What,
+)
+from shoal.protocols.streams.history.reader import cursor_of
+from shoal.protocols.streams.messages import Position, VerifiedMessage
+from tests.support.streams import STREAM
+
+LOG = bytes(range(16))
+NOW_MS = 0  # of each test's beginning
+PATIENCE_S = 10.0
+ALICE, BOB = node_id(b"a" * 20), node_id(b"b" * 20)
+ALL = MessageRange()
+
+
+def message(
+    number: int, previous: int | None = None, publisher: Any = ALICE, chain: str = "c"
+) -> VerifiedMessage:
+    """A message of so many milliseconds from now; by default after the one before."""
+    before = number - 1 if previous is None else previous
+    id = MessageId(STREAM, 0, NOW_MS + number, 0, publisher, chain)
+    return VerifiedMessage(id, Position(NOW_MS + before, 0), 2, b"%d" % number, b"signed")
+
+
+class Storage:
+    """Stands for the host and its history machine."""
+
+    def __init__(self, *log: VerifiedMessage) -> None:
+        self.log = list(log)
+        self.away = False
+        self.away_s = 0.0  # so long does it take to find out
+        self.asked: list[What] = []
+        self.page_rows = 1_000_000
+        self.breaks = False  # after its first page
+
+    async def issue(self, client: Any, command: Any, token: Any) -> None:
+        if not isinstance(command, ReadHistory):
+            return
+        self.asked.append(command.what)
+        if self.away:
+            await asyncio.sleep(self.away_s)
+            token.heard(HistoryEnded(token, FAILED, "away"))
+            return
+        rows = tuple(self._rows(command))
+        if rows:
+            token.heard(HistoryPage(token, rows))
+        ended = HistoryEnded(token, FAILED, "away") if self.breaks else HistoryEnded(token)
+        self.breaks = False
+        token.heard(ended)
+
+    def _rows(self, command: ReadHistory) -> Iterator[HistoryRow]:
+        what = command.what
+        if isinstance(what, LogRange):
+            for seq, held in enumerate(self.log, 1):
+                if seq > what.after_seq:
+                    yield HistoryRow(held, seq)
+            return
+        assert isinstance(what, MessageRange)
+        for held in sorted(self.log, key=lambda m: cursor_of(m.id)):
+            here = Position(held.id.timestamp_ms, held.id.sequence)
+            if command.publisher not in (None, held.id.publisher):
+                continue
+            if command.chain not in (None, held.id.chain):
+                continue
+            if (what.begin or here) <= here <= (what.end or here):
+                yield HistoryRow(held)
+
+
+class Meeting:
+    """A subscription whose history is this storage."""
+
+    def __init__(self, storage: Storage, what: What, queue_max: int = 1000) -> None:
+        self.storage = storage
+        self.history = NodeHistory(storage, None)  # type: ignore[arg-type]
+        self.subscription = Subscription(queue_max)
+        self.splice = Splice(self.subscription, self.history, [ReadHistory(STREAM, 0, what)])
+        self.subscription.follow(self.splice)
+
+    def live(self, *messages: VerifiedMessage, gap: bool = False) -> None:
+        for held in messages:
+            self.subscription.push(MessageArrived(held, 1, 0, gap))
+
+    async def got(self, count: int, quiet_s: float = 0.3) -> list[Message]:
+        """So many messages, however long they take, and what else comes for a while."""
+        got: list[Message] = []
+        while True:
+            patience_s = PATIENCE_S if len(got) < count else quiet_s
+            try:
+                got.append(await asyncio.wait_for(anext(self.subscription), patience_s))
+            except TimeoutError:
+                return got
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is read and what is live meet at the present: it must not have become the past.
+    monkeypatch.setitem(globals(), "NOW_MS", time_ns() // MS_NS)
+    monkeypatch.setattr(splice, "SETTLE_S", 0.1)
+    monkeypatch.setattr(splice, "PAUSES_S", (0.0, 0.01, 0.02))
+
+
+def meet(
+    scenario: Callable[[Meeting], Awaitable[None]],
+    storage: Storage,
+    what: What,
+    queue_max: int = 1000,
+) -> None:
+    async def main() -> None:
+        meeting = Meeting(storage, what, queue_max)
+        async with asyncio.timeout(20):
+            await meeting.splice.begin()
+            try:
+                await scenario(meeting)
+            finally:
+                task = meeting.splice._task
+                if task is not None and task.done():
+                    task.result()  # a splice that died has stopped to feed
+                await meeting.splice.close()
+
+    asyncio.run(main())
+
+
+def numbers(messages: Sequence[Message]) -> list[int]:
+    return [held.id.timestamp_ms - NOW_MS for held in messages]
+
+
+def gaps(messages: Sequence[Message]) -> list[int]:
+    return numbers([held for held in messages if held.gap_before is not None])
+
+
+# Logs
+
+
+def test_a_log_that_breaks_off_is_said_and_live_goes_on() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        assert (await anext(meeting.subscription)).id.timestamp_ms == NOW_MS - 10
+        with pytest.raises(HistoryUnavailable):
+            await anext(meeting.subscription)
+        await asyncio.sleep(0.3)  # by then the newest part is read again
+        meeting.live(message(1), message(3, 2), message(4))
+        assert numbers(await meeting.got(3)) == [1, 3, 4]
+
+    storage = Storage(message(-10))
+    storage.breaks = True
+    meet(scenario, storage, LogRange(LOG, 0))
+
+
+def test_a_row_that_came_late_to_the_log_is_not_lost() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        meeting.storage.log.append(message(-19))  # before -18, which was told
+        meeting.live(message(-19))
+        assert numbers(await meeting.got(3)) == [-20, -18, -19]
+        meeting.live(message(-17), message(-16))
+        meeting.storage.log += [message(-17), message(-16)]
+        assert numbers(await meeting.got(2)) == [-17, -16]
+
+    meet(scenario, Storage(message(-20), message(-18)), LogRange(LOG, 0))
+
+
+def test_a_late_row_comes_also_after_history_has_settled() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        assert numbers(await meeting.got(2)) == [-20, -18]
+        meeting.storage.log.append(message(-19))
+        meeting.live(message(-19))
+        assert numbers(await meeting.got(1)) == [-19]
+
+    meet(scenario, Storage(message(-20), message(-18)), LogRange(LOG, 0))
+
+
+def test_the_first_message_after_an_offset_has_no_gap_before_it() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        following = message(50_000, -20)
+        meeting.storage.log.append(following)
+        meeting.live(following)
+        got = await meeting.got(1)
+        assert numbers(got) == [50_000]
+        assert gaps(got) == []
+
+    meet(scenario, Storage(message(-20)), LogRange(LOG, 1))
+
+
+def test_what_lies_before_the_offset_does_not_come_again_because_a_copy_is_late() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        meeting.live(message(-20))  # we had it, and a slow path brings it now
+        assert numbers(await meeting.got(0)) == []
+        following = message(50_000, -20)
+        meeting.live(following)
+        meeting.storage.log.append(following)
+        got = await meeting.got(1)
+        assert numbers(got) == [50_000]
+        assert gaps(got) == []
+
+    meet(scenario, Storage(message(-20)), LogRange(LOG, 1))
+
+
+# Storage that does not answer
+
+
+def test_live_messages_of_many_chains_do_not_wait_for_a_storage_that_is_away() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        for _ in range(20):
+            await anext(meeting.subscription)
+        with pytest.raises(HistoryUnavailable):
+            await anext(meeting.subscription)
+        meeting.storage.away, meeting.storage.away_s = True, 1.0
+        meeting.live(*(message(10, 9, chain=f"c{n}") for n in range(20)))
+        async with asyncio.timeout(3):
+            got = [await anext(meeting.subscription) for _ in range(20)]
+        assert len(gaps(got)) == 20
+
+    storage = Storage(*(message(-10, chain=f"c{n}") for n in range(20)))
+    storage.breaks = True
+    meet(scenario, storage, ALL)
+
+
+# Too much at once
+
+
+def test_the_last_message_of_a_quiet_chain_is_not_let_go_for_good() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        assert numbers(await meeting.got(1)) == [-10]
+        await asyncio.sleep(0.2)  # all is settled
+        quiet = msgspec.structs.replace(message(1, publisher=BOB), previous=None)
+        busy = [message(number) for number in range(3, 40)]  # 2 is missing: it is looked for
+        meeting.storage.log += [quiet, message(2, -10), *busy]
+        meeting.live(busy[0], quiet, *busy[1:])
+        got = await meeting.got(39)
+        assert sorted(numbers(got)) == list(range(1, 40))
+        assert [n for n in numbers(got) if n != 1] == list(range(2, 40))
+        assert gaps(got) == []
+
+    meet(scenario, Storage(message(-10)), ALL, queue_max=5)
+
+
+def test_what_was_let_go_and_cannot_be_had_is_a_gap() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        assert numbers(await meeting.got(1)) == [-10]
+        meeting.storage.away = True
+        quiet = msgspec.structs.replace(message(1, publisher=BOB), previous=None)
+        busy = [message(number) for number in range(3, 40)]
+        meeting.live(busy[0], quiet, *busy[1:])
+        await meeting.got(0, 0.5)
+        meeting.live(message(50, 39))
+        assert gaps(await meeting.got(1)) == [50]
+
+    meet(scenario, Storage(message(-10)), ALL, queue_max=5)
+
+
+def test_copies_of_what_was_read_late_are_known_for_as_long_as_they_may_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A slow consumer: the newest part of history is read long after history has ended."""
+    monkeypatch.setattr(splice, "OVER_S", 1.5)
+
+    async def scenario(meeting: Meeting) -> None:
+        meeting.live(message(-9), message(-8), message(-7))
+        got = [await anext(meeting.subscription) for _ in range(2)]
+        await asyncio.sleep(1.7)
+        meeting.storage.log += [message(number) for number in range(-9, -5)]
+        assert numbers(got + await meeting.got(7)) == list(range(-14, -5))
+        meeting.live(message(-6))  # over a slow path
+        assert numbers(await meeting.got(0, 0.4)) == []
+
+    meet(scenario, Storage(*(message(number) for number in range(-14, -9))), ALL, queue_max=3)
+
+
+def test_what_storage_had_is_no_gap_whatever_the_overlay_lost() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        assert numbers(await meeting.got(2)) == [-10, -9]
+        meeting.live(message(-8), gap=True)  # the overlay gave up -9, which came from storage
+        got = await meeting.got(1)
+        assert (numbers(got), gaps(got)) == ([-8], [])
+
+    meet(scenario, Storage(message(-10), message(-9)), ALL)
+
+
+# More chains than are remembered
+
+
+def test_a_chain_that_was_forgotten_does_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions, "CHAINS_MAX", 3)
+
+    async def scenario(meeting: Meeting) -> None:
+        assert len(await meeting.got(7)) == 2 + 5
+        meeting.live(message(1, -99))  # the next of the chain that came first
+        got = await meeting.got(1)
+        assert (numbers(got), gaps(got)) == ([1], [])
+
+    old = [message(-100), message(-99)]
+    others = [message(-50 + number, chain=f"c{number}") for number in range(5)]
+    meet(scenario, Storage(*old, *others), ALL)
+
+
+# The end
+
+
+def test_a_read_that_begins_after_the_node_was_closed_does_not_hang() -> None:
+    async def main() -> None:
+        meeting = Meeting(Storage(message(-10)), ALL)
+        reading = meeting.history.messages([ReadHistory(STREAM, 0, ALL)])
+        meeting.history.close()
+        with pytest.raises(UsageError, match="this node is closed"):
+            await asyncio.wait_for(anext(reading), 1)
+
+    asyncio.run(main())
