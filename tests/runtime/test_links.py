@@ -252,6 +252,23 @@ def test_the_spare_takes_the_place_of_a_connection_that_is_lost() -> None:
     perform(scenario)
 
 
+def test_who_says_goodbye_on_one_may_still_speak_on_the_other() -> None:
+    """A node that stops closes both: what it sent last may lie in either."""
+
+    async def scenario(world: World) -> None:
+        alice, bob = await with_a_spare(world)
+        spare = alice.host._spares[bob.id].link
+        bob.host.connections[alice.id].close("closed")
+        await until(lambda: alice.host.connections.get(bob.id) is spare)
+        bob.host._spares[alice.id].link.send(99, bob.host._codecs[99].encode(Note(5)))
+        await until(lambda: alice.machine.notes() == [5])
+        assert not alice.recorded(LinkDown)
+        bob.host._spares[alice.id].link.close("closed")
+        await until(lambda: alice.machine.heard(LinkClosed) != [])
+
+    perform(scenario)
+
+
 def claim_again(contact: Contact) -> Any:
     """Ask for a link whenever it goes."""
 

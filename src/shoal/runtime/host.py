@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Sequence
+from functools import partial
 from random import Random
 from time import time_ns
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from shoal.base.ids import NodeId, short_node_id
 from shoal.base.units import S_NS, seconds
 from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
-from shoal.kernel.disk import Disk, DiskResult
+from shoal.kernel.disk import Disk
 from shoal.kernel.effects import Load, Notify, Send, Store, Verify
 from shoal.kernel.host import Host, HostLimits
 from shoal.kernel.inputs import CommandIssued, MessageReceived, Verified
@@ -73,7 +74,7 @@ class RuntimeHost(Host):
         self._spares: dict[NodeId, _Spare] = {}
         self._malformed: dict[NodeId, int] = {}
         self._verifier = Verifier(self._verified)
-        self._disk = None if disk is None else DiskThread(disk, self._disk_done)
+        self._disk = None if disk is None else DiskThread(disk, partial(self._guard, self.feed))
         self._transports: list[Transport] = []
         self._doors: list[Listener] = []
         self._dialler = Dialler((), rng)
@@ -233,10 +234,14 @@ class RuntimeHost(Host):
             self._spares.pop(peer).end.cancel()
         elif self.connections.get(peer) is link:
             spare = self._spares.pop(peer, None)
+            if spare is not None:
+                spare.end.cancel()
+                if reason == "closed":  # all that was sent on it is here: the other one goes on
+                    self._keep(spare.link)
+                    return
             self._forget(peer)
             self._guard(self.link_closed, peer, reason)
             if spare is not None:
-                spare.end.cancel()
                 self._adopt(spare.link)
 
     def send_queue_changed(self, link: Link, *, high: bool) -> None:
@@ -283,9 +288,6 @@ class RuntimeHost(Host):
         if self._disk is None:
             raise UsageError("this node has no disk: no machine of it may use one")
         self._disk.ask(slot, effect)
-
-    def _disk_done(self, slot: int, result: DiskResult) -> None:
-        self._guard(self.feed, slot, result)
 
     # Observers
 
@@ -341,12 +343,17 @@ class RuntimeHost(Host):
         wins = new.dialled == (self.node < peer)
         spare = old if wins else new
         if wins:
-            self.connections[peer] = new
-            if peer in self._congested:
-                self._note_queue(peer, high=False)
-                self._guard(lambda: self.queue_changed(peer, high=False))
+            self._keep(new)
         end = self._loop.call_later(seconds(SPARE_NS), self._drop_spare, peer)
         self._spares[peer] = _Spare(spare, end)
+
+    def _keep(self, link: Link) -> None:
+        """Another connection to the same peer takes over: machines need not know."""
+        peer = link.peer.node
+        self.connections[peer] = link
+        if peer in self._congested:
+            self._note_queue(peer, high=False)
+            self._guard(lambda: self.queue_changed(peer, high=False))
 
     def _drop_spare(self, peer: NodeId) -> None:
         spare = self._spares.pop(peer, None)
@@ -369,10 +376,7 @@ class RuntimeHost(Host):
             self._congested[peer] = None
         else:
             self._congested.pop(peer, None)
-        if self._congested:
-            self._room.clear()
-        else:
-            self._room.set()
+        (self._room.clear if self._congested else self._room.set)()
 
     def _reject(self, peer: NodeId, reason: str) -> None:
         self.rejected(peer, reason)
