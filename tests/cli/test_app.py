@@ -10,7 +10,7 @@ import pytest
 from shoal import __version__
 from shoal.base.errors import InvariantViolated
 from shoal.cli import main
-from shoal.lab import runner
+from shoal.lab import simulated
 
 
 def ends(*arguments: str) -> int:
@@ -76,7 +76,7 @@ def test_a_failed_check_is_exit_code_1(
         def quiet(self, *given: object) -> None:
             """Never reached."""
 
-    monkeypatch.setattr(runner, "safety_checkers", lambda: [Planted()])
+    monkeypatch.setattr(simulated, "safety_checkers", lambda: [Planted()])
     assert ends("lab", "run", "streams-smoke", "--seed", "9", "--wire", "--json") == 1
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.cli import progress as module
 from shoal.cli.progress import ProgressLine
-from shoal.lab.runner import RunProgress
+from shoal.lab.kinds import RunProgress
 
 
 class Terminal(io.StringIO):
@@ -54,4 +54,4 @@ def test_on_a_terminal_it_is_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatc
     ("seconds", "text"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (7500, "2 h 5 min")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
-    assert module._duration(seconds) == text
+    assert module.show_duration(seconds) == text

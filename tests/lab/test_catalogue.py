@@ -9,17 +9,17 @@ import pytest
 from shoal.base.errors import NotFound
 from shoal.lab import catalogue
 from shoal.lab.catalogue import find_scenario, list_scenarios, scenario_folder
-from shoal.lab.scenario import load_scenario
+from shoal.lab.plan import load_plan
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("file", list_scenarios(), ids=lambda file: file.stem)
 def test_every_scenario_that_ships_is_sound(file: Path) -> None:
-    scenario = load_scenario(file)
-    assert scenario.name == file.stem, "it is found by the name of its file"
-    assert scenario.about
-    assert find_scenario(scenario.name) == file
+    plan = load_plan(file)
+    assert plan.name == file.stem, "it is found by the name of its file"
+    assert all(run.scenario.about for run in plan.runs)
+    assert find_scenario(plan.name) == file
 
 
 def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:

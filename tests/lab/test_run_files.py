@@ -67,7 +67,7 @@ def test_writing_a_run_does_not_change_it(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.lab.runner.safety_checkers", lambda: [FailsAt(1.0)])
+    monkeypatch.setattr("shoal.lab.simulated.safety_checkers", lambda: [FailsAt(1.0)])
     with pytest.raises(SimulationFailure), RunWriter(tmp_path) as writer:
         run_scenario(SMALL, writer=writer)
     assert list(tmp_path.iterdir()) == []
@@ -75,7 +75,10 @@ def test_a_run_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_run_that_is_there_is_refused_before_it_is_run(tmp_path: Path) -> None:
     (tmp_path / run_name(SMALL, 1)).mkdir()
-    with RunWriter(tmp_path) as writer, pytest.raises(UsageError, match="remove it"):
+    with (
+        RunWriter(tmp_path) as writer,
+        pytest.raises(UsageError, match="--again runs it once more"),
+    ):
         run_scenario(SMALL, 1, writer=writer)
 
 
@@ -107,7 +110,7 @@ def test_what_goes_wrong_in_the_thread_is_told_and_leaves_nothing(tmp_path: Path
 
 def test_the_next_run_is_not_begun_after_one_that_could_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    with pytest.raises(UsageError, match="remove it"):
+    with pytest.raises(UsageError, match="--again runs it once more"):
         write_two(tmp_path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
 

@@ -11,9 +11,10 @@ import pytest
 from shoal.base.errors import InvariantViolated
 from shoal.kernel.effects import Effect
 from shoal.kernel.inputs import Input
-from shoal.lab import runner
+from shoal.lab import simulated
 from shoal.lab.collector import quiet_collector
-from shoal.lab.runner import RunProgress, replay_command, run_scenario
+from shoal.lab.kinds import RunProgress
+from shoal.lab.runner import replay_command, run_scenario
 from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
 from shoal.sim.faults import Loss
 from shoal.sim.simulation import SimNode, Simulation, SimulationFailure
@@ -69,7 +70,9 @@ def test_checks_and_wire_mode_change_nothing() -> None:
 def test_large_networks_are_checked_for_liveness_only() -> None:
     large = Scenario(
         name="large",
-        network=NetworkSettings(nodes=runner.SAFETY_NODES_MAX + 1, delays=5.0, join_interval_ms=1),
+        network=NetworkSettings(
+            nodes=simulated.SAFETY_NODES_MAX + 1, delays=5.0, join_interval_ms=1
+        ),
         workload=WorkloadSettings(messages=1, settle_s=15.0, drain_s=1.0),
     )
     checks = run_scenario(large).checks
@@ -97,7 +100,7 @@ def test_json_is_one_flat_object() -> None:
 
 
 def test_a_failed_check_says_seed_and_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "safety_checkers", lambda: [FailsAt(16.0)])
+    monkeypatch.setattr(simulated, "safety_checkers", lambda: [FailsAt(16.0)])
     with pytest.raises(SimulationFailure) as caught:
         run_scenario(SMALL, 5, overrides=["workload.messages=10"])
     assert str(caught.value).startswith("seed 5, t = 16.")
@@ -135,7 +138,7 @@ def test_progress_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     run_scenario(SMALL, progress=told.append)
     assert len(told) > 3
     assert [p.events for p in told] == sorted(p.events for p in told)
-    assert all(0 < p.fraction < 1 and p.time_s <= p.end_s for p in told)
+    assert all(0 < p.fraction < 1 and p.done <= p.end for p in told)
     assert told[-1].fraction > 0.5, "the estimate is about right"
 
 

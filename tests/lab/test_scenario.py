@@ -77,14 +77,27 @@ def test_delays_are_a_table_or_a_number() -> None:
         ("[network]\nnodes = 0", r"network\.nodes = 0: expected `int` >= 1"),
         ("[network]\nnodes = 'many'", r"network\.nodes = 'many': expected `int`, got `str`"),
         ("[network]\nnodez = 3", r"network\.nodez: no such field: did you mean nodes\?"),
-        ("[workload]\nqqq = 3", r"workload\.qqq: no such field: there are messages, size_bytes"),
+        (
+            "[workload]\nqqq = 3",
+            r"workload\.qqq: no such field: there are messages, messages_per_node",
+        ),
         ("workloads = 3", r"workloads: no such field: did you mean workload\?"),
         ("network = 3", r"network = 3: expected `object`, got `int`"),
         ("[network]\ndegree = 2", r"network\.degree = 2: expected `int` >= 3"),
         ("[network]\ndelays = true", r"network\.delays = True: expected `float \| str`"),
         ("[workload]\ninterval_ms = nan", r"workload\.interval_ms = nan"),
         ("[workload]\ndrain_s = inf", r"workload\.drain_s = inf"),
-        ("protocol = 'smoke'", r"protocol = 'smoke': invalid enum value"),
+        ("protocol = 'smoke'", r"protocol = 'smoke': no such protocol: there are streams$"),
+        (
+            "experiment = 'speed'",
+            r"experiment = 'speed': of streams there are delivery, randomness",
+        ),
+        (
+            "[options]\noverlays = 3",
+            r"options = {'overlays': 3}: streams/delivery has none: remove",
+        ),
+        ("experiment = 'diameter'\n[options]\noverlays = 0", r"options\.overlays = 0: expected"),
+        ("experiment = 'diameter'\n[options]\noverlay = 1", r"options\.overlay: .* mean overlays"),
         ("seed = -1", r"seed = -1: expected `int` >= 0"),
         ("faults = 3", r"faults = 3: write \[\[faults\]\] tables"),
         ("[[faults]]\nkind = 'loss'\nprobability = 2", r"faults\.0: .*probability"),
@@ -116,6 +129,7 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
             "network.delays=aws",  # a bare word is a string
             'about = "spaces and = signs"',
             "workload.settle_s=1.5",
+            "degree=5",  # only networks have one
             "faults.0.probability=0.2",
         ],
     )
@@ -123,6 +137,7 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
     assert scenario.network.delays == "aws"
     assert scenario.about == "spaces and = signs"
     assert scenario.workload.settle_s == 1.5
+    assert scenario.network.degree == 5
     assert scenario.faults == (Loss(probability=0.2),)
     assert load_scenario(file, ["faults=[]"]).faults == ()
 

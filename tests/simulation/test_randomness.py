@@ -1,16 +1,8 @@
 """Whether the random policy's overlays are random: section V-B of the paper, as tests.
 
 1000 nodes join in order, degree 4, over and over; how often each pair is linked is counted. The
-paper looked at the matrix of counts and saw white noise. Here two statistics look at it:
-
-Blocks. The join order is cut into 10 blocks of 100 nodes, and links are counted per pair of
-blocks: 55 cells, so that a preference for early, late or near-by newcomers piles up. If links
-pair up free slots blindly, the cells of one overlay are independent Poisson counts under the
-condition that each block has exactly 100 * 4 link ends: 10 linear conditions, none of which
-follows from the others. Pearson's sum over the cells then has 55 - 10 = 45 degrees of freedom.
-
-Dispersion. Over r independent overlays each pair's count is binomial (r, p = d / (n - 1)), so that
-the mean square deviation over the mean is 1 - p; pairs with a preference of any kind raise it.
+statistics are those of the lab (lab/overlays/randomness.py, which says what they are); here they
+must find nothing in the policy's overlays, and a bias that was planted.
 """
 
 from __future__ import annotations
@@ -19,18 +11,15 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pytest
-from scipy.stats import chi2, norm
+from scipy.stats import norm
 
-from shoal.base.ids import NodeId, node_id
-from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.lab.overlays.build import grow_overlay
+from shoal.lab.overlays.randomness import Matrix, PairSurvey, block_test, dispersion
 
 NODES = 1000
 DEGREE = 4
 REPEATS = 200
-BLOCKS = 10
 PAIRS = NODES * (NODES - 1) // 2
 PAIR_PROBABILITY = DEGREE / (NODES - 1)
 
@@ -40,49 +29,23 @@ PAIR_PROBABILITY = DEGREE / (NODES - 1)
 LEVEL = 0.01
 SEED = 1
 
-Matrix = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 
 def pair_counts(rng: Random, repeats: int = REPEATS) -> Matrix:
     """How often i and j were linked, in the upper triangle of a matrix in join order."""
-    members = [node_id(number.to_bytes(20, "big")) for number in range(NODES)]
-    position: dict[NodeId, int] = {member: at for at, member in enumerate(members)}
-    counts: Matrix = np.zeros((NODES, NODES), dtype=np.int64)
+    survey = PairSurvey(NODES, DEGREE)
     for _ in range(repeats):
-        policy = RandomPolicy(DEGREE, rng)
-        for member in members:
-            policy.join(member)
-        ends = [[position[end] for end in policy.neighbours(member)] for member in members]
-        counts[np.arange(NODES)[:, None], np.array(ends)] += 1
-    return np.triu(counts)
+        survey.add(grow_overlay(NODES, DEGREE, rng, check=False))
+    return survey.counts
 
 
-def block_p_value(counts: Matrix, repeats: int = REPEATS) -> float:
-    """The chance of block counts at least this uneven in random overlays."""
-    size = NODES // BLOCKS
-    cells = counts.reshape(BLOCKS, size, BLOCKS, size).sum(axis=(1, 3))
-    pairs = np.full((BLOCKS, BLOCKS), float(size * size))
-    np.fill_diagonal(pairs, size * (size - 1) / 2)
-    expected = repeats * PAIR_PROBABILITY * pairs
-    upper = np.triu_indices(BLOCKS)
-    statistic = ((cells - expected) ** 2 / expected)[upper].sum()
-    return float(chi2.sf(statistic, len(upper[0]) - BLOCKS))
+def block_p_value(counts: Matrix) -> float:
+    return block_test(counts, REPEATS, PAIR_PROBABILITY)[1]
 
 
-def dispersion(counts: Matrix, repeats: int = REPEATS) -> tuple[float, float]:
-    """Variance over mean of the pair counts, and its distance from binomial in standard errors."""
-    values = counts[np.triu_indices(NODES, 1)]
-    p = PAIR_PROBABILITY
-    variance = repeats * p * (1 - p)
-    index = float(((values - repeats * p) ** 2).mean() / (repeats * p))
-    # From the third and fourth central moments of a binomial count. The total is fixed, so what
-    # squares share with plain counts cannot vary; otherwise pairs count as independent.
-    third = variance * (1 - 2 * p)
-    fourth = variance * (1 + 3 * (repeats - 2) * p * (1 - p))
-    square = fourth - variance**2 - third**2 / variance
-    error = float(np.sqrt(square / PAIRS) / (repeats * p))
-    return index, (index - (1 - p)) / error
+def spread(counts: Matrix) -> tuple[float, float]:
+    return dispersion(counts, REPEATS, PAIR_PROBABILITY)
 
 
 class RecentRandom(Random):
@@ -104,7 +67,7 @@ def test_overlays_of_nodes_that_join_in_order_are_random() -> None:
     assert counts.sum() == REPEATS * NODES * DEGREE // 2
     assert abs(counts.sum() / REPEATS / PAIRS - PAIR_PROBABILITY) < 1e-12
     assert block_p_value(counts) > LEVEL
-    index, distance = dispersion(counts)
+    index, distance = spread(counts)
     assert abs(index - 1) < 0.02
     assert 2 * norm.sf(abs(distance)) > LEVEL
 
@@ -123,4 +86,4 @@ def test_a_planted_preference_for_recent_links_is_seen(
     # A diffuse preference of one choice in twenty shifts no single pair by much: the blocks
     # gather it, the dispersion over half a million pairs does not show it.
     assert (block_p_value(counts) < 1e-9) == seen_in_blocks
-    assert (dispersion(counts)[1] > 5) == seen_in_dispersion
+    assert (spread(counts)[1] > 5) == seen_in_dispersion

@@ -17,6 +17,8 @@ from shoal.base.errors import ShoalError, UsageError
 from shoal.cli.demo.command import demo
 from shoal.cli.key import key
 from shoal.cli.lab import lab
+from shoal.cli.pipeline import pipeline
+from shoal.cli.report import report
 from shoal.cli.serve import node, storage, tracker
 from shoal.cli.stream import stream
 
@@ -37,7 +39,9 @@ app.command()(node)
 app.command()(storage)
 app.add_typer(stream, name="stream")
 app.add_typer(key, name="key")
+lab.command()(report)
 app.add_typer(lab, name="lab")
+app.add_typer(pipeline, name="pipeline")
 
 
 def _show_version(wanted: bool) -> None:

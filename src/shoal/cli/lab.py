@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from shoal.lab.plan import PlannedRun
 
 # Imported inside the commands: the simulator and its numerics, which `--help` can do without.
 
@@ -25,13 +28,17 @@ def run(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Another seed gives another run.", show_default=False)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="One JSON object a run; of a sweep, a summary at the end."),
+    ] = False,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Override a field of the scenario, as a TOML value; may be given often.",
+            help="Override a field of the scenario, as a TOML value, or as a list of them to sweep "
+            "over; may be given often.",
         ),
     ] = None,
     wire: Annotated[
@@ -41,10 +48,19 @@ def run(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write the run's tables, as Parquet, into a folder of its own in DIR.",
+            help="Write each run's tables, as Parquet, into a folder of its own in DIR.",
             show_default=False,
         ),
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Runs at once; as many as there are processors.", show_default=False
+        ),
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Run also what is in DIR already, and replace it.")
+    ] = False,
     check: Annotated[
         bool | None,
         typer.Option(
@@ -55,37 +71,55 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run one scenario and show what it gave.
+    """Run a scenario and show what it gave.
 
     The same scenario and seed give the same run, event by event: compare the trace_hash. If a
     check fails, the exit code is 1 and the last line is the command that shows it again.
 
-    Example: shoal lab run streams-smoke --seed 7 --set network.nodes=256
+    A list sweeps a field, and `repeats` takes further seeds: every run is one line. Runs that
+    are in DIR are not run again, so that a sweep that was stopped goes on where it was.
+
+    Example: shoal lab run streams-smoke --set nodes=[32,256] --set repeats=3 --out results
     """
-    from shoal.cli.progress import ProgressLine
-    from shoal.cli.tables import show_result
+    from shoal.cli.sweep import sweep
     from shoal.lab.catalogue import find_scenario
-    from shoal.lab.run_files import RunWriter
-    from shoal.lab.runner import replay_command, run_scenario
-    from shoal.lab.scenario import load_scenario
+    from shoal.lab.plan import load_plan
 
     overrides = [*(settings or ()), *(["network.wire=true"] if wire else ())]
-    scenario = load_scenario(find_scenario(name), overrides)
-    seed = scenario.seed if seed is None else seed
-    with (
-        nullcontext() if out is None else RunWriter(out) as writer,
-        ProgressLine(f"{scenario.name}, seed {seed}") as progress,
-    ):
-        result = run_scenario(
-            scenario,
-            seed,
-            check=check,
-            overrides=overrides,
-            # By the name that was given: a file need not lie among those that have a name.
-            replay=replay_command(name, seed, overrides, check),
-            progress=progress.update,
-            writer=writer,
-        )
+    # By the name that was given: a file need not lie among those that have a name.
+    plan = load_plan(find_scenario(name), overrides, seed=seed, check=check, called=name)
+    if len(plan.runs) > 1:
+        sweep(plan, folder=out, again=again, check=check, jobs=jobs, json=json)
+    else:
+        _run_one(plan.runs[0], out, again=again, check=check, json=json)
+
+
+def _run_one(
+    planned: PlannedRun, folder: Path | None, *, again: bool, check: bool | None, json: bool
+) -> None:
+    from shoal.cli.progress import ProgressLine
+    from shoal.cli.tables import show_result
+    from shoal.lab.run_files import RunWriter
+    from shoal.lab.runner import read_result, run_scenario
+    from shoal.lab.sweep import is_there
+
+    if folder is not None and not again and is_there(folder, planned.run):
+        typer.echo(f"{folder / planned.run} is there already: --again runs it anew", err=True)
+        result = read_result(folder / planned.run)
+    else:
+        with (
+            nullcontext() if folder is None else RunWriter(folder, again=again) as writer,
+            ProgressLine(f"{planned.scenario.name}, seed {planned.seed}") as progress,
+        ):
+            result = run_scenario(
+                planned.scenario,
+                planned.seed,
+                check=check,
+                overrides=planned.overrides,
+                replay=planned.replay,
+                progress=progress.update,
+                writer=writer,
+            )
     if json:
         print(result.as_json().decode())
     else:
@@ -100,6 +134,6 @@ def list_() -> None:
     """
     from shoal.cli.tables import show_scenarios
     from shoal.lab.catalogue import list_scenarios
-    from shoal.lab.scenario import load_scenario
+    from shoal.lab.plan import load_plan
 
-    show_scenarios([load_scenario(path) for path in list_scenarios()])
+    show_scenarios([load_plan(path) for path in list_scenarios()])

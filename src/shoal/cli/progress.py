@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Self, TextIO
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from shoal.lab.runner import RunProgress
+    from shoal.lab.kinds import RunProgress
+    from shoal.lab.sweep import SweepProgress
 
 QUICK_S = 2.0  # whoever waits this long does not wonder yet
 REFRESH_S = 0.2
@@ -33,17 +34,20 @@ class ProgressLine:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, progress: RunProgress) -> None:
+    def pause(self) -> None:
+        """Make room for a line on the same terminal; the bar comes back by itself."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def update(self, progress: RunProgress | SweepProgress) -> None:
         """Called often; shows something seldom."""
         spent_s = time.monotonic() - self._begin_s
         if spent_s < self._due_s:
             return
         fraction = max(progress.fraction, 0.001)
         left_s = spent_s * (1 - fraction) / fraction
-        text = (
-            f"{self._title}: {progress.time_s:.0f} of {progress.end_s:.0f} s simulated, "
-            f"about {_duration(left_s)} left"
-        )
+        text = f"{self._title}: {progress.said}, about {show_duration(left_s)} left"
         if self._stream.isatty():
             self._due_s = spent_s + REFRESH_S
             self._show_bar(text, fraction)
@@ -68,7 +72,8 @@ class ProgressLine:
         self._bar.update(self._bar.task_ids[0], completed=fraction, description=text, refresh=True)
 
 
-def _duration(seconds: float) -> str:
+def show_duration(seconds: float) -> str:
+    """Short, for people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

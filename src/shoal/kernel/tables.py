@@ -114,6 +114,32 @@ class TableDelay(msgspec.Struct, frozen=True):
     delay_us: int
 
 
+class PairCount(msgspec.Struct, frozen=True):
+    """How often two nodes were linked, over all overlays of a run; every pair has a row."""
+
+    run: str
+    a: int
+    """The one that joined first."""
+    b: int
+    count: int
+
+
+class OverlayDiameter(msgspec.Struct, frozen=True):
+    """How wide an overlay is, in links."""
+
+    run: str
+    overlay: int
+    nodes: int
+    degree: int
+    diameter: int
+    """Links from one node to another at most."""
+    hops_mean: float
+    """Over all pairs."""
+    bound_low: int
+    bound_high: int
+    """Published bounds of a random regular graph's diameter."""
+
+
 GATHERED: dict[str, type[msgspec.Struct]] = {
     "deliveries": Delivery,
     "messages": PublishedMessage,
@@ -121,6 +147,8 @@ GATHERED: dict[str, type[msgspec.Struct]] = {
     "links": MeasuredLink,
     "topologies": TopologyEdge,
     "delays": TableDelay,
+    "pairs": PairCount,
+    "diameters": OverlayDiameter,
 }
 
 GATHERED_RECORDS = (Published, Sent, ReceivedFirst, ReceivedAgain, Delivered, RttMeasured)

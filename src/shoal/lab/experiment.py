@@ -1,63 +1,26 @@
-"""What the runner asks of an experiment, and the experiment of each protocol."""
+"""Messages over a stream, under virtual time: how long they take, how many come, what it costs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
 
 import msgspec
 
 from shoal.base.units import ns_of_seconds
+from shoal.lab.kinds import ExperimentKind, Tables
 from shoal.lab.liveness import check_deliveries, check_overlay, unhealed
 from shoal.lab.prediction import compare
 from shoal.lab.records import Place, StreamRecords, Surroundings
 from shoal.lab.results import StreamFigures, StreamResults
-from shoal.lab.run_files import Tables
 from shoal.lab.scenario import Scenario
-from shoal.lab.streams import StreamsNetwork
+from shoal.lab.simulated import simulated
+from shoal.lab.stream_summary import stream_line, stream_rows
+from shoal.lab.streams import StreamsNetwork, expected_events
 from shoal.protocols.streams.estimate import Estimate, estimate_delays, overlay_of
-from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
+from shoal.sim.checkers import Checker
 from shoal.sim.delays import DelayModel
 from shoal.sim.simulation import START_NS, Simulation
-
-
-class Experiment(Protocol):
-    """A scenario, built and ready to run."""
-
-    @property
-    def simulation(self) -> Simulation:
-        """The world it runs in."""
-        ...
-
-    def expected_events(self) -> int:
-        """About how many events it takes."""
-        ...
-
-    def run(self) -> None:
-        """Play the scenario to its end."""
-        ...
-
-    def record(self) -> Callable[[str], Tables]:
-        """Gather its tables from now on. When it is over, the function that this gives takes the
-        name of the run and all that must be taken at once; making the tables is left to what it
-        gives in turn, which any thread may do."""
-        ...
-
-    def figures(self) -> msgspec.Struct:
-        """What it gave."""
-        ...
-
-    def unhealed(self) -> str:
-        """Why liveness cannot be asked for; empty if it can."""
-        ...
-
-    def check_liveness(self, figures: Any) -> None:
-        """Raise InvariantViolated if something that must be true by now is not."""
-        ...
-
-
-MakeExperiment = Callable[[Scenario, int, Sequence[Checker], str], Experiment]
 
 
 class StreamsExperiment:
@@ -78,7 +41,7 @@ class StreamsExperiment:
         return self.network.simulation
 
     def expected_events(self) -> int:
-        return self.network.expected_events()
+        return expected_events(self.network.scenario)
 
     def run(self) -> None:
         self.network.run()
@@ -143,9 +106,11 @@ def surroundings(network: StreamsNetwork, delays: DelayModel) -> Surroundings:
     )
 
 
-EXPERIMENTS: dict[str, MakeExperiment] = {"streams": StreamsExperiment}
-
-
-def safety_checkers() -> list[Checker]:
-    """What is checked after every step of every machine."""
-    return [MachineInvariants(), DeliveredOnce()]
+DELIVERY = ExperimentKind(
+    name="streams/delivery",
+    run=simulated(StreamsExperiment),
+    figures=StreamFigures,
+    rows=stream_rows,
+    line=stream_line,
+    cost=expected_events,
+)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.base.errors import UsageError
@@ -13,15 +14,53 @@ from shoal.base.errors import UsageError
 _BARE_WORD = re.compile(r"[\w./+-]+")
 
 
-def apply_overrides(table: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The table with each override in its place; KEY is dotted, an index picks from a list."""
+def apply_overrides(
+    table: dict[str, Any], overrides: Sequence[str], short: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The table with each override in its place; KEY is dotted, an index picks from a list.
+
+    `short` says what a key of one word may stand for.
+    """
     changed = copy.deepcopy(table)
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator or not key.strip():
             raise UsageError(f"--set {override}: write KEY=VALUE, as in network.nodes=256")
-        _put(changed, key.strip().split("."), _value(text.strip(), override), override)
+        key = full_key(key, short or {})
+        _put(changed, key.split("."), _value(text.strip(), override), override)
     return changed
+
+
+def put_value(table: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """The table with one value in its place, given its full key."""
+    changed = copy.deepcopy(table)
+    _put(changed, key.split("."), value, as_override(key, value))
+    return changed
+
+
+def full_key(key: str, short: Mapping[str, str]) -> str:
+    """The key that an override means."""
+    key = key.strip()
+    return short.get(key, key)
+
+
+def as_override(key: str, value: Any) -> str:
+    """KEY=VALUE for a value that came out of a TOML file."""
+    return f"{key}={_toml(value)}"
+
+
+def _toml(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case list():
+            return f"[{', '.join(map(_toml, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{_toml(k)} = {_toml(v)}' for k, v in value.items())}}}"
+    # JSON's strings are TOML's, but for one character that JSON leaves as it is.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _put(table: Any, steps: list[str], value: Any, override: str) -> None:

@@ -10,12 +10,12 @@ on the disk. What a stopped run leaves behind begins with a dot, and no reader l
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from hashlib import blake2b
@@ -31,9 +31,8 @@ import pyarrow.parquet as pq
 
 from shoal.base.errors import UsageError
 from shoal.kernel.tables import RUN_FILE, RUN_FORMAT
+from shoal.lab.kinds import Tables
 from shoal.lab.scenario import Scenario
-
-Tables = Callable[[], Mapping[str, pa.Table]]
 
 _ROOT = Path(__file__).parents[3]  # of the source tree, if this is one
 
@@ -85,8 +84,9 @@ def provenance() -> Provenance:
 class RunWriter:
     """Writes runs into a folder, one after the other, while the next one goes on."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, again: bool = False) -> None:
         self.folder = folder
+        self._again = again
         self._thread = ThreadPoolExecutor(1, "shoal-run-writer")
         self._last: Future[Path] | None = None
 
@@ -99,30 +99,39 @@ class RunWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._thread.shutdown(wait=True)
+        self.close()
         if error is None and self._last is not None:
             self._last.result()
 
+    def close(self) -> None:
+        """Wait until everything is written."""
+        self._thread.shutdown(wait=True)
+
     def refuse_again(self, run: str) -> None:
         """UsageError if this run is there already: better before it is run than after."""
-        _refuse_again(self.folder / run)
+        if not self._again:
+            _refuse_again(self.folder / run)
 
     def write(self, info: RunInfo, tables: Tables) -> Future[Path]:
         """Have a run written; gives the folder, or what went wrong. Waits for the run before, so
         that no more than two are in memory."""
         if self._last is not None:
             self._last.result()
-        self._last = self._thread.submit(write_run, self.folder, info, tables)
+        self._last = self._thread.submit(write_run, self.folder, info, tables, again=self._again)
         return self._last
 
 
-def write_run(folder: Path, info: RunInfo, tables: Tables) -> Path:
-    """Write one run; UsageError if it is there already."""
+def write_run(folder: Path, info: RunInfo, tables: Tables, *, again: bool = False) -> Path:
+    """Write one run; UsageError if it is there already, unless `again`: then it is replaced."""
     target = folder / info.run
-    _refuse_again(target)
+    if not again:
+        _refuse_again(target)
     folder.mkdir(parents=True, exist_ok=True)
     hidden = folder / f".{info.run}.{uuid4().hex[:8]}"
     hidden.mkdir()
+    # Held while this process lives: see remove_leftovers.
+    lock = os.open(hidden, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     try:
         made = tables()
         info = msgspec.structs.replace(info, tables={name: made[name].num_rows for name in made})
@@ -131,17 +140,40 @@ def write_run(folder: Path, info: RunInfo, tables: Tables) -> Path:
             _write_table(hidden / f"{name}.parquet", table, said)
         _write_bytes(hidden / RUN_FILE, msgspec.json.format(said, indent=2) + b"\n")
         _sync(hidden)
-        os.rename(hidden, target)
+        if again and target.exists():
+            old = folder / f"{hidden.name}.old"
+            os.rename(target, old)
+            os.rename(hidden, target)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(hidden, target)
         _sync(folder)
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
         raise
+    finally:
+        os.close(lock)
     return target
+
+
+def remove_leftovers(folder: Path, run: str) -> None:
+    """Remove what stopped attempts at a run left behind; not what a living process writes."""
+    for hidden in folder.glob(f".{run}.*"):
+        lock = os.open(hidden, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
+        shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _refuse_again(target: Path) -> None:
     if target.exists():
-        raise UsageError(f"{target} is there already: remove it to run it again")
+        raise UsageError(
+            f"{target} is there already: --again runs it once more, in place of what is there"
+        )
 
 
 def _write_table(path: Path, table: pa.Table, said: bytes) -> None:

@@ -3,43 +3,18 @@
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from shoal.lab.collector import quiet_collector
-from shoal.lab.experiment import EXPERIMENTS, Experiment, safety_checkers
+from shoal.base.errors import ConfigError
+from shoal.kernel.tables import RUN_FILE
+from shoal.lab.kinds import Checks, Progress, RunRequest, find_kind
 from shoal.lab.run_files import RunInfo, RunWriter, provenance, run_name
 from shoal.lab.scenario import Scenario
-from shoal.sim.checkers import Checker
-from shoal.sim.simulation import Simulation
-from shoal.sim.trace import TraceHash
-
-SAFETY_NODES_MAX = 200  # above it, checks after every step take most of the time
-
-PASSED = "passed"
-OFF = "off"
-
-Progress = Callable[["RunProgress"], None]
-
-
-class RunProgress(msgspec.Struct, frozen=True):
-    """How far a run is."""
-
-    time_s: float
-    end_s: float
-    events: int
-    fraction: float
-    """An estimate, below 1 while the run goes on."""
-
-
-class Checks(msgspec.Struct, frozen=True):
-    """What was checked: "passed", "off", or why not. A failed check is a SimulationFailure."""
-
-    safety: str
-    liveness: str
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +22,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
 
     scenario: str
     protocol: str
+    experiment: str
     seed: int
     overrides: tuple[str, ...]
     replay: str
@@ -59,11 +35,11 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     checks: Checks
     figures: Any
 
-    def as_json(self) -> bytes:
-        """One flat JSON object: the run, then its figures."""
+    def as_json(self, **more: Any) -> bytes:
+        """One flat JSON object: what the caller adds, the run, then its figures."""
         fields: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
         figures = fields.pop("figures")
-        return msgspec.json.encode({**fields, **figures})
+        return msgspec.json.encode({**more, **fields, **figures})
 
 
 def run_scenario(
@@ -81,53 +57,84 @@ def run_scenario(
     `check`: safety and liveness, or neither; None stands for liveness always, and safety where
     the network is small. `writer` gets the tables of a run whose checks passed.
     """
-    seed = scenario.seed if seed is None else seed
+    result, _ = run_and_write(
+        scenario,
+        scenario.seed if seed is None else seed,
+        check=check,
+        overrides=overrides,
+        replay=replay,
+        progress=progress,
+        writer=writer,
+    )
+    return result
+
+
+def run_and_write(
+    scenario: Scenario,
+    seed: int,
+    *,
+    check: bool | None = None,
+    overrides: Sequence[str] = (),
+    replay: str | None = None,
+    progress: Progress | None = None,
+    writer: RunWriter | None = None,
+) -> tuple[RunResult, Future[Path] | None]:
+    """The same; gives also what tells when the tables are on the disk."""
+    run = run_name(scenario, seed)
     if replay is None:
         replay = replay_command(scenario.name, seed, overrides, check)
     if writer is not None:
-        writer.refuse_again(run_name(scenario, seed))
-    safety = scenario.network.nodes <= SAFETY_NODES_MAX if check is None else check
-    checkers: Sequence[Checker] = safety_checkers() if safety else ()
-    experiment = EXPERIMENTS[scenario.protocol](scenario, seed, checkers, replay)
-    simulation = experiment.simulation
-    trace_hash = TraceHash()
-    simulation.trace.to(trace_hash)
-    recorded = experiment.record() if writer is not None else None
-    if progress is not None:
-        simulation.progress = _told(experiment, scenario.end_s, progress)
-    with quiet_collector():
-        begin_s = time.process_time()
-        experiment.run()
-        cpu_s = time.process_time() - begin_s
-    figures = experiment.figures()
-    liveness = experiment.unhealed() or PASSED if check is not False else OFF
-    if safety:
-        simulation.check_quiet()
-    if liveness is PASSED:
-        _check_liveness(experiment, figures)
-    events = simulation.scheduler.happened
+        writer.refuse_again(run)
+    outcome = find_kind(scenario.protocol, scenario.experiment).run(
+        RunRequest(
+            scenario=scenario,
+            seed=seed,
+            check=check,
+            replay=replay,
+            record=writer is not None,
+            progress=progress,
+        )
+    )
+    cpu_s = outcome.cpu_seconds
     result = RunResult(
         scenario=scenario.name,
         protocol=scenario.protocol,
+        experiment=scenario.experiment,
         seed=seed,
         overrides=tuple(overrides),
         replay=replay,
-        trace_hash=trace_hash.hexdigest(),
-        events=events,
-        records=simulation.trace.rows,
-        events_per_cpu_second=events / cpu_s if cpu_s else 0.0,
+        trace_hash=outcome.trace_hash,
+        events=outcome.events,
+        records=outcome.records,
+        events_per_cpu_second=outcome.events / cpu_s if cpu_s else 0.0,
         cpu_seconds=cpu_s,
-        simulated_seconds=simulation.time_s,
-        checks=Checks(PASSED if safety else OFF, liveness),
-        figures=figures,
+        simulated_seconds=outcome.simulated_seconds,
+        checks=outcome.checks,
+        figures=outcome.figures,
     )
-    if writer is not None and recorded is not None:
-        run = run_name(scenario, seed)
-        info = RunInfo(
-            run=run, seed=seed, scenario=scenario, result=result, provenance=provenance()
-        )
-        writer.write(info, recorded(run))
-    return result
+    if writer is None or outcome.tables is None:
+        return result, None
+    info = RunInfo(run=run, seed=seed, scenario=scenario, result=result, provenance=provenance())
+    return result, writer.write(info, outcome.tables(run))
+
+
+def read_result(folder: Path) -> RunResult:
+    """The result of a run that was written; ConfigError if its file is not what it was."""
+
+    class Stored(msgspec.Struct):
+        result: msgspec.Raw
+
+    file = folder / RUN_FILE
+    try:
+        raw = msgspec.json.decode(file.read_bytes(), type=Stored).result
+        result = msgspec.json.decode(raw, type=RunResult)
+        kind = find_kind(result.protocol, result.experiment)
+        figures = msgspec.convert(result.figures, kind.figures, strict=False, str_keys=True)
+    except (OSError, msgspec.DecodeError) as error:
+        raise ConfigError(
+            f"{file}: no result can be read from it: {error}; --again makes a new one"
+        ) from error
+    return msgspec.structs.replace(result, figures=figures)
 
 
 def replay_command(
@@ -140,21 +147,3 @@ def replay_command(
     if check is not None:
         words.append("--check" if check else "--no-check")
     return shlex.join(words)
-
-
-def _check_liveness(experiment: Experiment, figures: msgspec.Struct) -> None:
-    try:
-        experiment.check_liveness(figures)
-    except Exception as error:
-        raise experiment.simulation.failure(error) from error
-
-
-def _told(experiment: Experiment, end_s: float, progress: Progress) -> Callable[[Simulation], None]:
-    expected = max(1, experiment.expected_events())
-
-    def tell(simulation: Simulation) -> None:
-        events = simulation.scheduler.happened
-        fraction = min(events / expected, 0.99)
-        progress(RunProgress(simulation.time_s, end_s, events, fraction))
-
-    return tell

@@ -17,14 +17,16 @@
     start_s = 10
     end_s = 20
 
-All fields but those of faults have defaults; a field that does not exist is an error.
+All fields but those of faults have defaults; a field that does not exist is an error. A list where
+one value is expected makes a sweep of it, and `repeats` more runs of each point: see plan.py.
 """
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,6 +35,7 @@ from msgspec import Meta
 
 from shoal.base.errors import ConfigError
 from shoal.base.units import ns_of_ms
+from shoal.lab.kinds import find_kind
 from shoal.lab.overrides import apply_overrides
 from shoal.lab.settings_errors import explain
 from shoal.protocols.streams.config import CONTENT_BYTES_MAX, DEGREE_DEFAULT, DEGREE_MAX
@@ -75,6 +78,9 @@ class WorkloadSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
     messages: Annotated[int, Meta(ge=0, le=MESSAGES_MAX)] = 100
 
+    messages_per_node: Annotated[int, Meta(ge=0, le=MESSAGES_MAX)] | None = None
+    """So many for each node that there is, in place of `messages`: for sweeps over sizes."""
+
     size_bytes: Annotated[int, Meta(ge=0, le=CONTENT_BYTES_MAX)] = 300
 
     interval_ms: Milliseconds = 100.0
@@ -97,7 +103,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     name: str
     about: str = ""
-    protocol: Literal["streams"] = "streams"
+    protocol: str = "streams"
+    experiment: str = "delivery"
+    """What is looked at: the two of them name the kind of experiment (kinds.py)."""
     seed: Annotated[int, Meta(ge=0)] = 1
     network: NetworkSettings = NetworkSettings()
     workload: WorkloadSettings = WorkloadSettings()
@@ -107,14 +115,21 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Before the first message the tracker is asked for its estimate, to be held against what
     messages take."""
 
+    options: Any = None
+    """What this kind of experiment alone can be told: a struct of its own."""
+
+    @property
+    def messages(self) -> int:
+        """How many are published in all."""
+        each = self.workload.messages_per_node
+        return self.workload.messages if each is None else each * self.network.nodes
+
     @property
     def publishing_s(self) -> tuple[float, float]:
         """When the first message is due, and the last."""
         joined_s = (self.network.nodes - 1) * self.network.join_interval_ms / 1000
         first_s = joined_s + self.workload.settle_s
-        return first_s, first_s + max(0, self.workload.messages - 1) * (
-            self.workload.interval_ms / 1000
-        )
+        return first_s, first_s + max(0, self.messages - 1) * (self.workload.interval_ms / 1000)
 
     @property
     def healed_s(self) -> float:
@@ -133,24 +148,54 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def load_scenario(path: Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Read a scenario file, with KEY=VALUE overrides; ConfigError says what is wrong, and where."""
+    """Read a scenario file, with KEY=VALUE overrides; ConfigError says what is wrong, and where.
+
+    For one run: a sweep is read by load_plan.
+    """
+    table = read_scenario(path, overrides)
+    table.pop("repeats", None)
+    return parse_scenario(table, str(path))
+
+
+def read_scenario(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The tables of a scenario file, with overrides in their place, and nothing checked yet."""
     try:
         table = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: no scenario can be read from it: {error}") from error
     table.setdefault("name", path.stem)
     _resolve_delays(table, path.parent)
-    return parse_scenario(apply_overrides(table, overrides), str(path))
+    return apply_overrides(table, overrides, short_forms())
 
 
 def parse_scenario(table: dict[str, Any], source: str) -> Scenario:
     """A scenario from the tables of its file."""
-    rest = {key: value for key, value in table.items() if key != "faults"}
+    apart = ("faults", "options")
+    rest = {key: value for key, value in table.items() if key not in apart}
     try:
         scenario = msgspec.convert(rest, Scenario, strict=True)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {explain(error, table, Scenario)}") from error
-    return msgspec.structs.replace(scenario, faults=_parse_faults(table.get("faults", ()), source))
+    try:
+        options = find_kind(scenario.protocol, scenario.experiment).parse_options(
+            table.get("options", {})
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from error
+    faults = _parse_faults(table.get("faults", ()), source)
+    return msgspec.structs.replace(scenario, faults=faults, options=options)
+
+
+@cache
+def short_forms() -> Mapping[str, str]:
+    """Fields that need not be called by their table: `nodes` is `network.nodes`."""
+    tables = {"network": NetworkSettings, "workload": WorkloadSettings}
+    return {
+        field: f"{table}.{field}"
+        for table, struct in tables.items()
+        for field in struct.__struct_fields__
+        if field not in Scenario.__struct_fields__
+    }
 
 
 def delay_model(delays: str | float) -> DelayModel:
@@ -184,10 +229,16 @@ def _parse_faults(tables: Any, source: str) -> tuple[AnyFault, ...]:
 
 def _resolve_delays(table: dict[str, Any], folder: Path) -> None:
     """A table named in a file lies beside that file, wherever the command is run."""
+
+    def resolved(delays: Any) -> Any:
+        if isinstance(delays, list):
+            return [resolved(one) for one in delays]
+        beside = isinstance(delays, str) and delays not in BUILT_IN and (folder / delays).is_file()
+        return str(folder / delays) if beside else delays
+
     network = table.get("network")
-    delays = network.get("delays") if isinstance(network, dict) else None
-    if isinstance(delays, str) and delays not in BUILT_IN and (folder / delays).is_file():
-        table["network"] = {**table["network"], "delays": str(folder / delays)}
+    if isinstance(network, dict) and "delays" in network:
+        table["network"] = {**network, "delays": resolved(network["delays"])}
 
 
 def _loses_until_s(fault: AnyFault) -> float | None:

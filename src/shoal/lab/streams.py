@@ -43,6 +43,13 @@ JOIN_EVENTS = 90
 PING_EVENTS_S = 0.2  # per neighbour
 
 
+def expected_events(scenario: Scenario) -> int:
+    """About how many events a whole scenario takes."""
+    settings = scenario.network
+    idle = JOIN_EVENTS + scenario.end_s * PING_EVENTS_S * settings.degree
+    return round(settings.nodes * (idle + scenario.messages * settings.degree))
+
+
 class StreamsNetwork:
     """Builds the network, puts its faults on the calendar, and plays its applications."""
 
@@ -113,12 +120,6 @@ class StreamsNetwork:
     def publish(self, node: SimNode, content: bytes) -> None:
         """The application on a running node publishes a message."""
         node.command(STREAMS_SLOT, Publish(self.stream, content, BINARY))
-
-    def expected_events(self) -> int:
-        """About how many events the whole scenario takes."""
-        settings, messages = self.scenario.network, self.scenario.workload.messages
-        idle = JOIN_EVENTS + self.scenario.end_s * PING_EVENTS_S * settings.degree
-        return round(settings.nodes * (idle + messages * settings.degree))
 
     # Looking into it
 
@@ -191,7 +192,7 @@ class StreamsNetwork:
     def _schedule_message(self, number: int, rng: Random) -> None:
         # One at a time: millions of them ahead would only make the heap slow.
         workload = self.scenario.workload
-        if number < workload.messages:
+        if number < self.scenario.messages:
             when_s = self.scenario.publishing_s[0] + number * workload.interval_ms / 1000
             self.simulation.at_s(when_s, partial(self._publish_message, number, rng))
 

@@ -1,0 +1,97 @@
+"""A sweep on a terminal: one line per run, and what came of it all."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import typer
+
+from shoal.cli.progress import ProgressLine, show_duration
+from shoal.lab.kinds import find_kind
+from shoal.lab.plan import Plan
+from shoal.lab.processes import Processes
+from shoal.lab.sweep import SweepFailed, SweptRun, run_plan
+
+EXIT_STOPPED = 130  # as a shell has it for Ctrl-C
+
+
+def default_jobs() -> int:
+    """One for each processor that we may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def sweep(
+    plan: Plan,
+    *,
+    folder: Path | None,
+    again: bool,
+    check: bool | None,
+    jobs: int | None,
+    json: bool,
+) -> None:
+    """Run a plan and show what it gives; SweepFailed if a check failed somewhere."""
+    begin_s = time.monotonic()
+    over: list[SweptRun] = []
+    place = Processes(jobs or default_jobs())
+    try:
+        with (
+            ProgressLine(plan.name) as progress,
+            closing(
+                run_plan(
+                    plan,
+                    place,
+                    folder=folder,
+                    again=again,
+                    check=check,
+                    progress=progress.update,
+                )
+            ) as runs,
+        ):
+            for run in runs:
+                progress.pause()
+                over.append(run)
+                print(_as_json(run) if json else _as_line(run), flush=True)
+    except KeyboardInterrupt:
+        kept = "the same command goes on from here" if folder else "nothing was kept: use --out"
+        typer.echo(f"stopped: {len(over)} of {len(plan.runs)} runs are done; {kept}", err=True)
+        raise typer.Exit(EXIT_STOPPED) from None
+    failed = [run for run in over if run.failure]
+    seconds = time.monotonic() - begin_s
+    skipped = sum(run.skipped for run in over)
+    if json:
+        summary = {
+            "sweep": plan.name,
+            "runs": len(over),
+            "ran": len(over) - skipped - len(failed),
+            "skipped": skipped,
+            "failed": len(failed),
+            "seconds": round(seconds, 3),
+            "out": None if folder is None else str(folder),
+        }
+        print(msgspec.json.encode(summary).decode())
+    else:
+        there = f", {skipped} were there already" if skipped else ""
+        print(f"{plan.name}: {len(over)} runs in {show_duration(seconds)}{there}")
+    if failed:
+        stories = "\n".join(run.failure for run in failed)
+        raise SweepFailed(f"{len(failed)} of {len(over)} runs failed:\n{stories}")
+
+
+def _as_line(run: SweptRun) -> str:
+    if run.result is None:
+        return f"{run.planned.title}: FAILED"
+    kind = find_kind(run.result.protocol, run.result.experiment)
+    there = " (was there)" if run.skipped else ""
+    return f"{run.planned.title}: {kind.line(run.result.figures)}{there}"
+
+
+def _as_json(run: SweptRun) -> str:
+    more = {"run": run.planned.run, "point": run.planned.point, "skipped": run.skipped}
+    if run.result is None:
+        failed = {**more, "replay": run.planned.replay, "failure": run.failure}
+        return msgspec.json.encode(failed).decode()
+    return run.result.as_json(**more).decode()

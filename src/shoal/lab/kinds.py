@@ -1,0 +1,151 @@
+"""The kinds of experiment, by protocol and name; the runner knows no others.
+
+A new kind is one `ExperimentKind` and one line in `_built_in`, or a call of `register_kind`. What
+runs under virtual time gets its `run` from `simulated.py`; whatever else computes something gives
+an `Outcome` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from shoal.base.errors import ConfigError, UsageError
+from shoal.lab.settings_errors import explain
+
+if TYPE_CHECKING:
+    from shoal.lab.scenario import Scenario
+
+PASSED = "passed"
+OFF = "off"
+
+Tables = Callable[[], Mapping[str, pa.Table]]
+"""Makes the tables of a run; any thread may call it, once."""
+
+Rows = list[tuple[str, str]]
+
+
+class RunProgress(msgspec.Struct, frozen=True):
+    """How far a run is."""
+
+    done: float
+    end: float
+    events: int
+    fraction: float
+    """An estimate, below 1 while the run goes on."""
+    unit: str = "s simulated"
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        return f"{self.done:.0f} of {self.end:.0f} {self.unit}"
+
+
+Progress = Callable[[RunProgress], None]
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """What was checked: "passed", "off", or why not. A failed check is a SimulationFailure."""
+
+    safety: str
+    liveness: str
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One run that is wanted."""
+
+    scenario: Scenario
+    seed: int
+    check: bool | None = None
+    """Safety and liveness, or neither; None: what the kind does by itself."""
+    replay: str = ""
+    record: bool = False
+    """Whether its tables are wanted."""
+    progress: Progress | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run gave."""
+
+    figures: msgspec.Struct
+    trace_hash: str
+    """Of all that happened: equal runs have equal ones."""
+    events: int
+    records: int
+    cpu_seconds: float
+    simulated_seconds: float
+    checks: Checks
+    tables: Callable[[str], Tables] | None = None
+    """Given the name of the run, takes all that must be taken at once."""
+
+
+class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of experiment."""
+
+    name: str
+    run: Callable[[RunRequest], Outcome]
+    figures: type[msgspec.Struct]
+    """What its outcomes hold, so that a result can be read again."""
+    rows: Callable[[Any], Rows]
+    """Its figures for people, as names and values."""
+    line: Callable[[Any], str]
+    """The same in one line, for sweeps."""
+    cost: Callable[[Scenario], float]
+    """About how long a run takes, in any unit: for the order of runs, and the time left."""
+    options: type[msgspec.Struct] | None = None
+
+    def parse_options(self, table: Any) -> msgspec.Struct | None:
+        """The [options] of a scenario; ConfigError says what is wrong."""
+        if self.options is None:
+            if table:
+                raise ConfigError(f"options = {table!r}: {self.name} has none: remove them")
+            return None
+        try:
+            return msgspec.convert(table, self.options, strict=True)
+        except msgspec.ValidationError as error:
+            told = explain(error, table, self.options)
+            raise ConfigError(f"options.{told}") from error
+
+
+_registered: dict[str, ExperimentKind] = {}
+
+
+def register_kind(kind: ExperimentKind) -> None:
+    """Make one more kind known; UsageError if its name is taken."""
+    if kind.name in experiment_kinds():
+        raise UsageError(f"experiment {kind.name} is registered already: choose another name")
+    _registered[kind.name] = kind
+
+
+def experiment_kinds() -> Mapping[str, ExperimentKind]:
+    """All that there are, as protocol/experiment."""
+    return {**_built_in(), **_registered}
+
+
+def find_kind(protocol: str, experiment: str) -> ExperimentKind:
+    """The kind of a scenario; ConfigError lists those that there are."""
+    kinds = experiment_kinds()
+    found = kinds.get(f"{protocol}/{experiment}")
+    if found is not None:
+        return found
+    pairs = [name.split("/") for name in kinds]
+    of_protocol = [name for known, name in pairs if known == protocol]
+    if of_protocol:
+        there = ", ".join(of_protocol)
+        raise ConfigError(f"experiment = {experiment!r}: of {protocol} there are {there}")
+    there = ", ".join(dict.fromkeys(known for known, _ in pairs))
+    raise ConfigError(f"protocol = {protocol!r}: no such protocol: there are {there}")
+
+
+@cache
+def _built_in() -> Mapping[str, ExperimentKind]:
+    # Here, since experiments are made of scenarios, and scenarios need to know their kind.
+    from shoal.lab.experiment import DELIVERY
+    from shoal.lab.overlays.diameter import DIAMETER
+    from shoal.lab.overlays.randomness import RANDOMNESS
+
+    return {kind.name: kind for kind in (DELIVERY, RANDOMNESS, DIAMETER)}

@@ -1,0 +1,1 @@
+"""Experiments with the tracker's algorithm alone: many overlays, no network."""

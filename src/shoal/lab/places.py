@@ -1,0 +1,96 @@
+"""Where runs take place: a port, and the simplest place of all.
+
+A task says everything about a run and can be pickled, so that a place may be anywhere: here
+processes (processes.py), elsewhere the executors of a cluster. Whatever the place, a run ends up as
+a folder, whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from shoal.lab.run_files import RunWriter, remove_leftovers
+from shoal.lab.runner import RunResult, run_and_write
+from shoal.lab.scenario import Scenario
+
+Told = Callable[[str, float], None]
+"""Called with the name of a run, and the part of it that is done."""
+
+
+class RunTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is to be done."""
+
+    run: str
+    scenario: Scenario
+    seed: int
+    check: bool | None
+    overrides: tuple[str, ...]
+    replay: str
+    folder: Path | None
+    """Where its tables go; None: nowhere."""
+    again: bool = False
+    """Whether it takes the place of one that is there."""
+
+
+class RunDone(msgspec.Struct, frozen=True):
+    """A run that is over, and on the disk if its task says where; or what went wrong."""
+
+    run: str
+    result: RunResult | None = None
+    error: Exception | None = None
+
+
+class RunPlace(Protocol):
+    """Somewhere to run."""
+
+    def run(self, tasks: Sequence[RunTask], told: Told) -> Generator[RunDone, None, None]:
+        """Do all tasks, beginning them in this order; gives each when it is over.
+
+        A task that fails is given with its error, and the others go on. Closing the generator
+        stops everything that is under way.
+        """
+        ...
+
+
+class ThisProcess:
+    """One run after the other, here."""
+
+    def run(self, tasks: Sequence[RunTask], told: Told) -> Generator[RunDone, None, None]:
+        """Do all tasks."""
+        for task in tasks:
+            try:
+                with nullcontext() if task.folder is None else task_writer(task) as writer:
+                    result, _ = perform(task, writer, told)
+            except Exception as error:
+                yield RunDone(task.run, error=error)
+            else:
+                yield RunDone(task.run, result)
+
+
+def task_writer(task: RunTask) -> RunWriter:
+    """What writes the tables of a task that says where."""
+    assert task.folder is not None
+    return RunWriter(task.folder, again=task.again)
+
+
+def perform(
+    task: RunTask, writer: RunWriter | None, told: Told
+) -> tuple[RunResult, Future[Path] | None]:
+    """Do one task; the writer is still at work then, and the second value tells when it is not."""
+    if task.folder is not None:
+        remove_leftovers(task.folder, task.run)
+    return run_and_write(
+        task.scenario,
+        task.seed,
+        check=task.check,
+        overrides=task.overrides,
+        replay=task.replay,
+        progress=lambda now: told(task.run, now.fraction),
+        writer=writer,
+    )

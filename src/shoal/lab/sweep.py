@@ -1,0 +1,112 @@
+"""All runs of a plan: those that are there are read, the others done, wherever that may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from shoal.base.errors import ShoalError
+from shoal.kernel.tables import RUN_FILE
+from shoal.lab.kinds import find_kind
+from shoal.lab.places import RunPlace, RunTask
+from shoal.lab.plan import Plan, PlannedRun
+from shoal.lab.runner import RunResult, read_result
+from shoal.sim.simulation import SimulationFailure
+
+
+class SweepFailed(ShoalError):
+    """Checks failed in some runs; says in which, and how to see it again."""
+
+
+class SweepProgress(msgspec.Struct, frozen=True):
+    """How far a sweep is."""
+
+    done: int
+    runs: int
+    fraction: float
+    """Of the work that this command has to do, by what runs are expected to cost."""
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        return f"{self.done} of {self.runs} runs done"
+
+
+class SweptRun(msgspec.Struct, frozen=True):
+    """A run of a plan that is over."""
+
+    planned: PlannedRun
+    result: RunResult | None
+    skipped: bool = False
+    """It was there already."""
+    failure: str = ""
+    """Why there is no result."""
+
+
+def is_there(folder: Path, run: str) -> bool:
+    """Whether a run was finished before: its folder appears when all of it is on the disk."""
+    return (folder / run / RUN_FILE).is_file()
+
+
+def run_plan(
+    plan: Plan,
+    place: RunPlace,
+    *,
+    folder: Path | None = None,
+    again: bool = False,
+    check: bool | None = None,
+    progress: Callable[[SweepProgress], None] = lambda progress: None,
+) -> Generator[SweptRun, None, None]:
+    """Give every run of a plan as soon as it is over; those that are there come first.
+
+    A failed check is given and the other runs go on; any other error stops everything.
+    """
+    there = [run for run in plan.runs if folder and not again and is_there(folder, run.run)]
+    for run in there:
+        assert folder is not None
+        yield SweptRun(run, read_result(folder / run.run), skipped=True)
+    known = {run.run for run in there}
+    costs = {run.run: _cost(run) for run in plan.runs if run.run not in known}
+    planned = {run.run: run for run in plan.runs}
+    # Long ones first: a long one that begins last has all but one processor wait for it.
+    order = sorted(costs, key=lambda run: -costs[run])
+    tasks = [_task(planned[run], folder, again, check) for run in order]
+    parts: dict[str, float] = {}
+    finished = 0
+
+    def told(run: str, part: float) -> None:
+        parts[run] = part
+        done = sum(costs[one] * parts[one] for one in parts) / sum(costs.values())
+        progress(SweepProgress(len(there) + finished, len(plan.runs), min(done, 0.999)))
+
+    # Closed by hand, so that nothing goes on when whoever listens does not.
+    with closing(place.run(tasks, told)) as ending:
+        for done in ending:
+            error = done.error
+            if error is not None and not isinstance(error, SimulationFailure):
+                raise error
+            finished += 1
+            told(done.run, 1.0)
+            failure = "" if error is None else str(error)
+            yield SweptRun(planned[done.run], done.result, failure=failure)
+
+
+def _cost(run: PlannedRun) -> float:
+    kind = find_kind(run.scenario.protocol, run.scenario.experiment)
+    return max(1.0, kind.cost(run.scenario))
+
+
+def _task(run: PlannedRun, folder: Path | None, again: bool, check: bool | None) -> RunTask:
+    return RunTask(
+        run=run.run,
+        scenario=run.scenario,
+        seed=run.seed,
+        check=check,
+        overrides=run.overrides,
+        replay=run.replay,
+        folder=folder,
+        again=again,
+    )

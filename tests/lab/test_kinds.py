@@ -1,0 +1,76 @@
+"""Kinds of experiments: another one needs no change to the runner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from shoal.base.errors import ConfigError, UsageError
+from shoal.lab import kinds
+from shoal.lab.kinds import Checks, ExperimentKind, Outcome, RunRequest, find_kind, register_kind
+from shoal.lab.plan import load_plan
+from shoal.lab.runner import run_scenario
+
+
+class DiceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sides: int = 6
+
+
+class DiceFigures(msgspec.Struct, frozen=True):
+    shown: int
+
+
+def roll(request: RunRequest) -> Outcome:
+    return Outcome(
+        figures=DiceFigures(request.seed % request.scenario.options.sides + 1),
+        trace_hash="",
+        events=1,
+        records=0,
+        cpu_seconds=0.0,
+        simulated_seconds=0.0,
+        checks=Checks("off", "off"),
+    )
+
+
+DICE = ExperimentKind(
+    name="games/dice",
+    run=roll,
+    figures=DiceFigures,
+    rows=lambda figures: [("shown", str(figures.shown))],
+    line=lambda figures: str(figures.shown),
+    cost=lambda scenario: 1.0,
+    options=DiceOptions,
+)
+
+
+@pytest.fixture
+def _dice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "_registered", {})
+    register_kind(DICE)
+
+
+@pytest.mark.usefixtures("_dice")
+def test_a_new_kind_is_read_swept_and_run(tmp_path: Path) -> None:
+    file = tmp_path / "dice.toml"
+    file.write_text(
+        'protocol = "games"\nexperiment = "dice"\nseed = 7\n[options]\nsides = [6, 20]\n'
+    )
+    shown = [run_scenario(r.scenario, r.seed).figures.shown for r in load_plan(file).runs]
+    assert shown == [2, 8]
+    with pytest.raises(ConfigError, match=r"options\.side: no such field: did you mean sides\?"):
+        load_plan(file, ["options.side=3"])
+
+
+@pytest.mark.usefixtures("_dice")
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(UsageError, match="games/dice is registered already"):
+        register_kind(DICE)
+    with pytest.raises(ConfigError, match="'chess': of games there are dice"):
+        find_kind("games", "chess")
+
+
+def test_what_is_not_registered_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="no such protocol: there are streams"):
+        find_kind("games", "dice")

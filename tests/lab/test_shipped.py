@@ -1,0 +1,57 @@
+"""Every scenario that ships runs to its end, in a small version of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from shoal.lab.catalogue import find_scenario, list_scenarios
+from shoal.lab.places import ThisProcess
+from shoal.lab.plan import load_plan
+from shoal.lab.sweep import run_plan
+
+SMALL = ["nodes=[8,12]", "degree=4", "repeats=1"]
+SMALLER = {
+    "delivery": ["messages=20", "settle_s=20"],
+    "randomness": ["options.overlays=3"],
+    "diameter": ["options.overlays=3"],
+}
+TABLES = {"delivery": "deliveries", "randomness": "pairs", "diameter": "diameters"}
+
+
+def rows(experiment: str, nodes: int, messages: int) -> int:
+    """Of its table, if nothing goes wrong."""
+    if experiment == "delivery":
+        return messages * (nodes - 1)
+    return nodes * (nodes - 1) // 2 if experiment == "randomness" else 3
+
+
+@pytest.mark.parametrize("file", list_scenarios(), ids=lambda file: file.stem)
+def test_a_small_version_runs_and_leaves_its_tables(file: Path, tmp_path: Path) -> None:
+    experiment = load_plan(file).runs[0].scenario.experiment
+    plan = load_plan(file, [*SMALL, *SMALLER[experiment]])
+    runs = list(run_plan(plan, ThisProcess(), folder=tmp_path))
+    assert [run.failure for run in runs] == ["", ""]
+    for run in runs:
+        scenario = run.planned.scenario
+        table = pq.read_table(tmp_path / run.planned.run / f"{TABLES[experiment]}.parquet")
+        wanted = rows(experiment, scenario.network.nodes, scenario.messages)
+        # Under faults some nodes are away for some messages.
+        assert 0 < table.num_rows <= wanted
+        assert table.num_rows == wanted or scenario.faults
+        assert set(table["run"].to_pylist()) == {run.planned.run}
+
+
+def test_the_published_experiments_have_their_published_settings() -> None:
+    runs = load_plan(find_scenario("streams-propagation")).runs
+    assert len(runs) == 63
+    assert {run.scenario.network.nodes for run in runs} == {32 * 2**i for i in range(7)}
+    assert all(run.scenario.messages == 2 * run.scenario.network.nodes for run in runs)
+    assert all(run.scenario.prediction for run in runs)
+    redundancy = load_plan(find_scenario("streams-redundancy")).runs
+    assert [run.scenario.network.degree for run in redundancy] == [*range(4, 17)]
+    assert {run.scenario.network.nodes for run in redundancy} == {64}
+    (randomness,) = load_plan(find_scenario("streams-randomness")).runs
+    assert randomness.scenario.network.nodes == randomness.scenario.options.overlays == 1000
