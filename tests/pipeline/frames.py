@@ -56,9 +56,44 @@ def arrow_table(name: str, rows: Rows) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=run_table_schema(name))
 
 
-def write(folder: Path, run: str, **tables: Rows) -> Path:
+def edge(run: str, a: int, b: int, delay_us: int, stream: str = STREAM) -> dict[str, Any]:
+    return {"run": run, "stream": stream, "a": a, "b": b, "delay_us": delay_us}
+
+
+def pair(run: str, a: int, b: int, count: int) -> dict[str, Any]:
+    return {"run": run, "a": a, "b": b, "count": count}
+
+
+def diameter(run: str, links: int, *, nodes: int = 64, degree: int = 4) -> dict[str, Any]:
+    return {
+        "run": run, "overlay": 0, "nodes": nodes, "degree": degree, "diameter": links,
+        "hops_mean": 3.0, "bound_low": 1, "bound_high": 9,
+    }  # fmt: skip
+
+
+def settings(name: str, nodes: int = 32, degree: int = 4, **more: Any) -> dict[str, Any]:
+    """A scenario as run files hold it."""
+    network = {"nodes": nodes, "degree": degree, "delays": "aws"}
+    return {"name": name, "about": "", "seed": 1, "network": network, **more}
+
+
+def write(
+    folder: Path,
+    run: str,
+    *,
+    scenario: Mapping[str, Any] | None = None,
+    seed: int = 1,
+    figures: Mapping[str, Any] | None = None,
+    **tables: Rows,
+) -> Path:
     """A run of these rows; a table that is not named is left out."""
-    info = RunInfo(run=run, seed=1, scenario={}, result={}, provenance=provenance())
+    info = RunInfo(
+        run=run,
+        seed=seed,
+        scenario=scenario or {},
+        result={"figures": figures or {}, "replay": f"shoal lab run {run}"},
+        provenance=provenance(),
+    )
     made = {name: arrow_table(name, rows) for name, rows in tables.items()}
     return write_run(folder, info, lambda: made)
 

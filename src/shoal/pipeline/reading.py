@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 FOOTERS_AT_ONCE = 8  # mostly waiting for a disk, or for a network
 NEEDED = ("deliveries", "messages", "nodes")
+COMPLETE_ALONE = ("pairs", "diameters")
+"""Tables of experiments on topologies, in which nothing is published."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -72,16 +74,16 @@ class Runs:
     ) -> None:
         self.runs = tuple(runs)
         self.problems = tuple(problems)
-        self._session = session
+        self.session = session
 
     def table(self, name: str) -> DataFrame:
         """The rows of one table in all runs; none if no run has it."""
         paths = [path for run in self.runs for path in run.files.get(name, ())]
         schema = spark_schema(name)
         if not paths:
-            return self._session.createDataFrame([], schema)
+            return self.session.createDataFrame([], schema)
         # Names are names: a folder may be called [a].
-        reader = self._session.read.schema(schema).option("__globPaths__", "false")
+        reader = self.session.read.schema(schema).option("__globPaths__", "false")
         return reader.parquet(*paths)
 
 
@@ -144,10 +146,11 @@ def _look(system: fs.FileSystem, folder: str, prefix: str, verify: bool) -> Foun
         if rows != said:
             raise _Damaged(paths[0], f"{rows} rows of {table}, but the run says {said}")
         files[table] = tuple(prefix + path for path in paths)
-    for table in (*NEEDED, *header.tables):
+    alone = any(header.tables.get(table) for table in COMPLETE_ALONE)
+    for table in (*header.tables, *(() if alone else NEEDED)):
         if table not in files and table in RUN_TABLES:
             raise _Damaged(f"{folder}/{table}.parquet", "missing")
-    if not header.tables.get("messages") and not header.tables.get("deliveries"):
+    if not (alone or header.tables.get("messages") or header.tables.get("deliveries")):
         raise _Damaged(folder, "an empty run: nothing was published and nothing delivered")
     return FoundRun(header.run, info, files)
 

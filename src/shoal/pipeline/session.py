@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 LOOPBACK = "127.0.0.1"
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties").resolve()
 REMEDY = (
-    "in a clone of Shoal `scripts/prepare spark` brings all of it; elsewhere install "
-    "'shoal[spark]' with pip, and a Java 17 or 21 (or set JAVA_HOME to one)"
+    "in a clone of Shoal `./run lab report DIR` brings all of it, or `scripts/prepare spark`; "
+    "elsewhere `pip install 'shoal[spark]'`, and a Java 17 or 21 (or set JAVA_HOME to one)"
 )
 
 
@@ -119,6 +119,8 @@ def spark_settings(settings: SessionSettings) -> dict[str, str]:
         # A flipped bit is an error and not another figure; the lab writes the checksums.
         "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     }
+    if settings.quick_start:
+        chosen["spark.executor.extraJavaOptions"] = "-XX:TieredStopAtLevel=1"
     if settings.is_local:
         # Else the driver listens on whatever the host's name resolves to.
         chosen["spark.driver.bindAddress"] = chosen["spark.driver.host"] = LOOPBACK

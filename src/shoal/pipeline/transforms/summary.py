@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows
 
 from shoal.pipeline.transforms.delays import (
@@ -52,13 +52,31 @@ def summarise_runs(
     A run that published and had nothing delivered is there too: coverage 0, delays null. Coverage
     is null where nothing was expected.
     """
-    # Grouped by a number that stands for the names, which Spark does in half the time. They come
-    # back with the few rows of the published side. Two of a million groups share a number with a
-    # probability of one in forty million.
-    key = F.xxhash64(*by).alias("key")
-    counts = count_delays(deliveries.select(key, *COUNTED), ["key"])
+    return summarise_counted(count_by_key(deliveries, by), messages, by, percentiles)
+
+
+def group_key(by: Sequence[str] = BY_RUN) -> Column:
+    """A number that stands for the names of a group: Spark groups by it in half the time. Two of
+    a million groups share a number with a probability of one in forty million."""
+    return F.xxhash64(*by).alias("key")
+
+
+def count_by_key(deliveries: DataFrame, by: Sequence[str] = BY_RUN) -> DataFrame:
+    """Deliveries of each delay, with `key` for the group: see count_delays."""
+    return count_delays(deliveries.select(group_key(by), *COUNTED), ["key"])
+
+
+def summarise_counted(
+    counts: DataFrame,
+    messages: DataFrame,
+    by: Sequence[str] = BY_RUN,
+    percentiles: Sequence[float] = PERCENTILES,
+) -> DataFrame:
+    """What summarise_runs gives, from counts by key that may serve others too."""
     delays = summarise_delays(counts, ["key"], percentiles)
-    joined = count_messages(messages, by).withColumn("key", key).join(delays, on="key", how="left")
+    # The names come back with the few rows of the published side.
+    published = count_messages(messages, by).withColumn("key", group_key(by))
+    joined = published.join(delays, on="key", how="left")
     delivered, besides = F.coalesce("delivered", F.lit(0)), F.coalesce("besides", F.lit(0))
     expected = F.when(F.col("expected") > 0, F.col("expected"))
     copies = F.coalesce("duplicates", F.lit(0)) + F.col("returned")

@@ -1,0 +1,1 @@
+"""Jobs: read a folder of runs, transform, and collect what is small enough for a page."""

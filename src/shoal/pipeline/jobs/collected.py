@@ -1,0 +1,162 @@
+"""What a report is made of: a few numbers per run and per point, and no DataFrame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from shoal.pipeline.reading import Problem
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """One figure over the repeats of a point."""
+
+    mean: float
+    min: float
+    max: float
+    repeats: int
+
+
+class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """One run. None: there is nothing to say it from."""
+
+    run: str
+    seed: int
+    messages: int | None = None
+    expected: int | None = None
+    delivered: int | None = None
+    coverage: float | None = None
+    duplicates_per_message: float | None = None
+    mean_ms: float | None = None
+    min_ms: float | None = None
+    max_ms: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    hops_mean: float | None = None
+    hops_max: int | None = None
+    unicast_ms: float | None = None
+    rdp: float | None = None
+    tracker_ms: float | None = None
+    """Mean delay as the tracker foretold it, over the nodes that published."""
+    tracker_error_percent: float | None = None
+    publisher_mape_percent: float | None = None
+    """Of the tracker, over publishers."""
+    shortest_ms: float | None = None
+    """Mean delay along the shortest paths of the overlay as it was at the end."""
+    shortest_error_percent: float | None = None
+
+
+class DelayCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """All deliveries of a point taken together."""
+
+    delivered: int
+    mean_ms: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    cdf: tuple[tuple[float, float], ...]
+    """Delay in milliseconds, and the share that took so long or less."""
+
+
+class PairMatrix(msgspec.Struct, frozen=True, kw_only=True):
+    """How often each pair of nodes was linked, over many overlays."""
+
+    nodes: int
+    degree: int
+    overlays: int
+    pairs: int
+    mean: float
+    """Probability of a pair, in the mean over all of them."""
+    deviation: float
+    """Standard deviation over pairs."""
+    least: float
+    most: float
+    block_p_value: float | None
+    """The chance of links between early and late nodes at least this uneven, if they are random."""
+    cells: tuple[tuple[float, ...], ...]
+    """The matrix in squares of several nodes a side: the mean probability in each."""
+
+
+class Diameter(msgspec.Struct, frozen=True, kw_only=True):
+    """The diameters of the overlays of one size and degree."""
+
+    nodes: int
+    degree: int
+    overlays: int
+    min: int
+    mean: float
+    max: int
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """All runs with the same settings."""
+
+    scenario: str
+    about: str
+    settings: dict[str, Any]
+    """All of them, by dotted name."""
+    label: str
+    """Those that tell this point from the others of its scenario."""
+    runs: tuple[RunFigures, ...]
+    delays: DelayCurve | None = None
+    matrix: PairMatrix | None = None
+    diameters: tuple[Diameter, ...] = ()
+
+    @property
+    def nodes(self) -> int:
+        """How many take part; 0 if the settings do not say."""
+        return _number(self.settings.get("network.nodes"))
+
+    @property
+    def degree(self) -> int:
+        """Neighbours of a node; 0 if the settings do not say."""
+        return _number(self.settings.get("network.degree"))
+
+    def over_repeats(self, figure: str) -> Spread | None:
+        """Mean, least and greatest of one figure of the runs; None if no run has it."""
+        values = self.values(figure)
+        if not values:
+            return None
+        return Spread(sum(values) / len(values), min(values), max(values), len(values))
+
+    def values(self, figure: str) -> list[float]:
+        """One figure of all runs that have it."""
+        found = (getattr(run, figure) for run in self.runs)
+        return [float(value) for value in found if value is not None]
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """What made runs, where it is the same for several."""
+
+    commit: str
+    shoal: str
+    python: str
+    machine: str
+    packages: dict[str, str]
+    runs: int
+
+
+class Collected(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of runs, as a report tells of it."""
+
+    folder: str
+    points: tuple[Point, ...]
+    provenance: tuple[Provenance, ...]
+    replays: tuple[tuple[str, str], ...]
+    """One run of each point, and the command that repeats it."""
+    problems: tuple[Problem, ...]
+
+    @property
+    def runs(self) -> int:
+        """How many could be read."""
+        return sum(len(point.runs) for point in self.points)
+
+    def of(self, scenario: str) -> list[Point]:
+        """The points of one scenario, smallest first."""
+        return [point for point in self.points if point.scenario == scenario]
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0

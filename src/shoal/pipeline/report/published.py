@@ -1,0 +1,110 @@
+"""What the sources measured, as numbers.
+
+streamr-propagation.tsv and rdp-literature.tsv hold the tables; what is said in running text of the
+papers is a constant here. "Thesis" is the longer of the two accounts of the Streamr network.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+DEGREE = 4
+DELAYS = "aws"
+UNICAST_MS = 68.64
+"""Mean of the AWS delay table, against which the sources take the relative delay penalty."""
+
+P99_NODES = 2048
+P99_MS = 444.0
+P99_TOLERANCE = 0.08
+MEAN_TOLERANCE = 0.06
+"""How far from the published mean a size may lie and still count as reproduced."""
+
+MAPE_PERCENT = 1.24
+RDP_NODES = 2048
+RDP = 4.19
+HOPS_MAX = (9, 33)
+"""The longest paths over all sizes, from the smallest to the largest."""
+
+REDUNDANCY_NODES = 64
+REDUNDANCY_D4 = (1.95, 2.05)
+"""Duplicates per message with four neighbours over AWS; with d neighbours about d - 2."""
+
+RANDOM_NODES = 1000
+RANDOM_REPEATS = 1000
+PAIR_PROBABILITY = 0.0040040
+
+
+class PublishedDelay(msgspec.Struct, frozen=True):
+    """The mean delay of one size: over WebRTC, whose topologies are random."""
+
+    nodes: int
+    min_ms: float
+    mean_ms: float
+    max_ms: float
+    estimated_ms: float
+
+
+class PublishedPenalty(msgspec.Struct, frozen=True):
+    """The relative delay penalty of an overlay in the literature."""
+
+    overlay: str
+    type: str
+    aware: str
+    underlay: str
+    at_1000: str
+    range: str
+    nodes: str
+
+
+@cache
+def propagation() -> dict[int, PublishedDelay]:
+    """By number of nodes."""
+    return {
+        int(row["nodes"]): PublishedDelay(
+            int(row["nodes"]),
+            float(row["webrtc_min_ms"]),
+            float(row["webrtc_avg_ms"]),
+            float(row["webrtc_max_ms"]),
+            float(row["webrtc_estimated_ms"]),
+        )
+        for row in _rows("streamr-propagation.tsv")
+    }
+
+
+@cache
+def penalties() -> tuple[PublishedPenalty, ...]:
+    """Table 5.4 of the thesis."""
+    return tuple(
+        PublishedPenalty(
+            row["overlay"],
+            row["type"],
+            row["topology_aware"],
+            row["underlay"],
+            row["mean_rdp_at_1000"],
+            row["mean_rdp_range"],
+            row["nodes"],
+        )
+        for row in _rows("rdp-literature.tsv")
+    )
+
+
+def diameter_bounds(nodes: int, degree: int) -> tuple[int, int]:
+    """Within which almost all random regular graphs lie (the upper one with epsilon
+    towards 0), and at least 1."""
+    log = math.log(nodes)
+
+    def steps(x: float) -> float:
+        return math.log(x) / math.log(degree - 1)
+
+    lower = 1 + math.floor(steps(nodes)) + math.floor(steps((degree - 2) / (6 * degree) * log))
+    return max(1, lower), 1 + math.ceil(steps(2 * degree * nodes * log))
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    text = (files("shoal.pipeline.report") / "published" / name).read_text()
+    return list(csv.DictReader(text.splitlines(), delimiter="\t"))

@@ -1,0 +1,54 @@
+"""Which runs are repeats of one another. No JVM here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.pipeline.jobs.points import group_runs
+from shoal.pipeline.reading import FoundRun
+from tests.pipeline.frames import settings
+
+
+def found(run: str, seed: int, scenario: dict[str, Any]) -> FoundRun:
+    return FoundRun(run, {"run": run, "seed": seed, "scenario": {**scenario, "seed": seed}}, {})
+
+
+def test_runs_that_differ_in_their_seed_are_repeats() -> None:
+    runs = [
+        found("b", 2, settings("x", 32)),
+        found("a", 1, settings("x", 32)),
+        found("c", 1, settings("x", 64)),
+        found("d", 1, settings("other", 32)),
+    ]
+    points = group_runs(runs)
+    assert [(p.scenario, [run.run for run in p.runs]) for p in points] == [
+        ("other", ["d"]),
+        ("x", ["a", "b"]),
+        ("x", ["c"]),
+    ]
+
+
+def test_points_are_in_the_order_of_numbers() -> None:
+    runs = [found(str(n), 1, settings("x", n)) for n in (1024, 32, 256)]
+    assert [point.label for point in group_runs(runs)] == [
+        "nodes 32, degree 4", "nodes 256, degree 4", "nodes 1,024, degree 4",
+    ]  # fmt: skip
+
+
+def test_a_label_has_what_tells_points_of_a_scenario_apart() -> None:
+    loss = {"kind": "loss", "probability": 0.01}
+    runs = [
+        found("a", 1, settings("x", workload={"messages": 5, "size_bytes": 9}, faults=[])),
+        found("b", 1, settings("x", workload={"messages": 1000, "size_bytes": 9}, faults=[loss])),
+        found("c", 1, settings("y", workload={"messages": 7})),
+    ]
+    assert [point.label for point in group_runs(runs)] == [
+        "nodes 32, degree 4, messages 1,000, faults [loss]",
+        "nodes 32, degree 4, messages 5, faults []",
+        "nodes 32, degree 4",
+    ]
+
+
+def test_a_run_that_says_nothing_is_a_point_of_its_own_name() -> None:
+    (point,) = group_runs([FoundRun("odd", {"run": "odd"}, {})])
+    assert (point.scenario, point.label, point.settings) == ("odd", "", {})
