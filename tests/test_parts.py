@@ -14,6 +14,7 @@ from tests.support.parts import PartTimes, part_of
         ("tests/sim/test_heap.py", [], "unit"),
         ("tests/lint/test_lint.py", [], "lint"),
         ("tests/simulation/test_flood.py", ["parametrize"], "simulation"),
+        ("tests/cli/test_key.py", [], "system"),
         ("tests/system/test_pipeline.py", ["spark"], "spark"),
         ("tests/gateway/test_page.py", ["browser"], "browser"),
     ],

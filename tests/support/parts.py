@@ -16,7 +16,12 @@ BUDGET_S = {
     "spark": 180,
     "browser": 120,
 }
-FOLDERS = ("lint", "simulation", "system")
+PART_OF_FOLDER = {
+    "lint": "lint",
+    "simulation": "simulation",
+    "system": "system",
+    "cli": "system",  # commands, run as processes
+}
 MARKERS = ("spark", "browser")
 
 
@@ -26,7 +31,7 @@ def part_of(path: str, markers: Collection[str] = ()) -> str:
         if marker in markers:
             return marker
     folder = PurePosixPath(path).parts[1:2]
-    return folder[0] if folder and folder[0] in FOLDERS else "unit"
+    return PART_OF_FOLDER.get(folder[0], "unit") if folder else "unit"
 
 
 class PartTimes:
