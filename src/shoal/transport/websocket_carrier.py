@@ -8,6 +8,7 @@ to read.
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
@@ -85,8 +86,9 @@ class WebSocketCarrier(WSListener):
         except Exception as error:
             self._fail(error)
 
+    @abstractmethod
     def _shake_hands(self) -> None:
-        raise NotImplementedError
+        """Begin the handshake of the link, as the side that this is."""
 
     def _fail(self, error: Exception) -> None:
         """A bug of ours, which picows would take for a fault of the peer, and keep to itself."""
