@@ -1,8 +1,8 @@
 """A store is killed again and again while it writes; nothing that it acknowledged may be missing.
 
-    .venv/bin/python campaigns/storage_kill.py                      200 kills, five to eight minutes
-    .venv/bin/python campaigns/storage_kill.py --kills 20 --seed 7  fewer, other ones
-    .venv/bin/python campaigns/storage_kill.py --json               one object, for machines
+    .venv/bin/python -m campaigns.storage_kill                      200 kills, five to eight minutes
+    .venv/bin/python -m campaigns.storage_kill --kills 20 --seed 7  fewer, other ones
+    .venv/bin/python -m campaigns.storage_kill --json               one object, for machines
 
 A writer process appends batches of 1 to 64 messages to three places, ranges to a replica, and lets
 retention take steps. It says on a pipe when it calls the store, and when a call has returned. It
@@ -20,12 +20,10 @@ disk, and cannot be tested here.
 
 from __future__ import annotations
 
-import argparse
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -33,6 +31,7 @@ from uuid import UUID
 
 import msgspec
 
+from campaigns.kills import ROOT, Failure, Show, main, victim
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import SystemEntropy
 from shoal.protocols.streams.messages import Body, VerifiedMessage
@@ -41,7 +40,7 @@ from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.rows import LogId, ReplicaRow
 from shoal.storage.store import Store
 
-KILLS = 200
+MODULE = "campaigns.storage_kill"
 BATCH_MAX = 64
 CONTENT_BYTES_MAX = 2_000
 ALIVE_S_MAX = 0.15  # after the first acknowledgement: some dozens of commits
@@ -69,10 +68,6 @@ class Ack(msgspec.Struct, array_like=True):
     replica_last: int
 
 
-class Failure(Exception):
-    """Something that must hold did not."""
-
-
 def message(place: Place, number: int) -> VerifiedMessage:
     """The same bytes for the same number, in every process."""
     id = MessageId(*place, number, number % 3, NodeId(bytes([number % 5]) * 20), "chain")
@@ -84,10 +79,10 @@ def message(place: Place, number: int) -> VerifiedMessage:
 # The writer
 
 
-def write(folder: Path, seed: int, number: int) -> None:
-    """Append until killed. `number` is the first message that nobody has used."""
-    rng = random.Random(seed)
-    with Store(folder, SystemEntropy(), CONFIG) as store:
+def write(folder: str, seed: str, first: str) -> None:
+    """Append until killed. `first` is the first message that nobody has used."""
+    rng, number = random.Random(int(seed)), int(first)
+    with Store(Path(folder), SystemEntropy(), CONFIG) as store:
         while True:
             place = rng.randrange(len(PLACES))
             kind = rng.random()
@@ -202,7 +197,7 @@ class Ledger:
             raise Failure(f"row {seq} of {log} at {place} was acknowledged, it ends at {last}")
 
 
-def run(folder: Path, kills: int, seed: int, show: Any = lambda kill: None) -> dict[str, Any]:
+def run(folder: Path, kills: int, seed: int, show: Show = lambda kill: None) -> dict[str, Any]:
     """Kill and check so many times; Failure says after which kill, and with which seed."""
     rng = random.Random(seed)
     ledger = Ledger()
@@ -237,8 +232,8 @@ def run(folder: Path, kills: int, seed: int, show: Any = lambda kill: None) -> d
 
 def killed_writer(folder: Path, rng: random.Random, number: int) -> tuple[list[Ack], bool]:
     """Start a writer and kill it at a random moment; what had returned, and whether one had not."""
-    command = [sys.executable, __file__, "--write", str(folder), str(rng.getrandbits(32))]
-    with subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE) as writer:
+    command = victim(MODULE, folder, rng.getrandbits(32), number)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as writer:
         assert writer.stdout is not None
         early = rng.random() < 0.1
         first = b"" if early else writer.stdout.readline()
@@ -252,34 +247,5 @@ def killed_writer(folder: Path, rng: random.Random, number: int) -> tuple[list[A
     return acks, lines[-1:] == [CALL]
 
 
-def main() -> None:
-    """Run the campaign, or be its writer."""
-    parser = argparse.ArgumentParser(description="Kill a store while it writes.")
-    parser.add_argument("--kills", type=int, default=KILLS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--write", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.write:
-        folder, seed, number = options.write
-        write(Path(folder), int(seed), int(number))
-        return
-
-    def show(kill: int) -> None:
-        print(f"\r{kill} of {options.kills} kills", end="", file=sys.stderr, flush=True)
-
-    with tempfile.TemporaryDirectory(prefix="shoal-kill-") as folder:
-        try:
-            result = run(Path(folder), options.kills, options.seed, show)
-        except Failure as failure:
-            sys.exit(f"\n{failure}")
-    print(file=sys.stderr)
-    if options.json:
-        print(msgspec.json.encode(result).decode())
-        return
-    for name, value in result.items():
-        print(f"{name:<22}{value}")
-
-
 if __name__ == "__main__":
-    main()
+    main(MODULE, "Kill a store while it writes.", run, write)

@@ -1,8 +1,8 @@
 """A whole storage node is killed again and again under load; whatever it said it keeps is there.
 
-    .venv/bin/python campaigns/storage_node_kill.py                      200 kills, ten minutes
-    .venv/bin/python campaigns/storage_node_kill.py --kills 20 --seed 7  fewer, other ones
-    .venv/bin/python campaigns/storage_node_kill.py --json               one object, for machines
+    .venv/bin/python -m campaigns.storage_node_kill                      200 kills, ten minutes
+    .venv/bin/python -m campaigns.storage_node_kill --kills 20 --seed 7  fewer, other ones
+    .venv/bin/python -m campaigns.storage_node_kill --json               one object, for machines
 
 A publisher has its messages kept durably, several at a time; the storage node, a process of its
 own, is killed with SIGKILL at a random moment and started again. After every kill its store is
@@ -17,15 +17,12 @@ more often. Here the path is whole: link, signature, machine, disk thread, answe
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
 import signal
 import socket
-import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +31,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from campaigns.kills import ROOT, Failure, Show, main, victim
 from shoal.base.errors import ShoalError
 from shoal.base.ids import MessageId, StreamId, show_node_id
 from shoal.identity import PrivateKey, SystemEntropy
@@ -47,17 +45,13 @@ from shoal.node.network_file import (
 )
 from shoal.storage.store import Store
 
-KILLS = 200
+MODULE = "campaigns.storage_node_kill"
 PUBLISHERS = 8  # messages under way at once
 ALIVE_S_MAX = 0.5  # after the first acknowledgement of an incarnation
 START_S_MAX = 1.0  # one kill in ten comes while the process starts
 ANSWER_S_MAX = 60.0  # a node that acknowledges nothing for this long is broken
 STREAM = StreamId("0x" + "5e" * 20 + "/kill")
 FOLDER = "store"
-
-
-class Failure(Exception):
-    """Something that must hold did not."""
 
 
 class NamedEntropy(SystemEntropy):
@@ -89,10 +83,15 @@ def entry(name: str) -> PeerEntry:
 # The node that is killed
 
 
-async def serve(network: NetworkFile) -> None:
+def serve(file: str) -> None:
     """Be the storage node until killed."""
-    async with Node.open(network, entropy=NamedEntropy("storage")):
-        await asyncio.Event().wait()
+    network = msgspec.json.decode(Path(file).read_bytes(), type=NetworkFile)
+
+    async def wait() -> None:
+        async with Node.open(network, entropy=NamedEntropy("storage")):
+            await asyncio.Event().wait()
+
+    asyncio.run(wait())
 
 
 # The one who publishes, kills, and checks
@@ -162,7 +161,7 @@ class Ledger:
             )
 
 
-async def campaign(folder: Path, kills: int, seed: int, show: Callable[[int], None]) -> Any:
+async def campaign(folder: Path, kills: int, seed: int, show: Show) -> Any:
     """Kill and check so many times."""
     rng = random.Random(seed)
     begin_s = time.monotonic()
@@ -224,7 +223,7 @@ async def under(load: Load) -> AsyncIterator[None]:
 async def killed_node(folder: Path, rng: random.Random, load: Load, *, early: bool) -> None:
     """Start the storage node, and kill it at a random moment."""
     file = folder / "storage.json"
-    process = await asyncio.create_subprocess_exec(sys.executable, __file__, "--serve", str(file))
+    process = await asyncio.create_subprocess_exec(*victim(MODULE, file), cwd=ROOT)
     try:
         if not early:
             await load.next_acknowledged()
@@ -237,40 +236,10 @@ async def killed_node(folder: Path, rng: random.Random, load: Load, *, early: bo
         await process.wait()
 
 
-def run(
-    folder: Path, kills: int, seed: int, show: Callable[[int], None] = lambda kill: None
-) -> Any:
+def run(folder: Path, kills: int, seed: int, show: Show = lambda kill: None) -> Any:
     """The result, or Failure."""
     return asyncio.run(campaign(folder, kills, seed, show))
 
 
-def main() -> None:
-    """Run the campaign, or be its storage node."""
-    parser = argparse.ArgumentParser(description="Kill a storage node under load.")
-    parser.add_argument("--kills", type=int, default=KILLS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.serve:
-        asyncio.run(serve(msgspec.json.decode(options.serve.read_bytes(), type=NetworkFile)))
-        return
-
-    def show(kill: int) -> None:
-        print(f"\r{kill} of {options.kills} kills", end="", file=sys.stderr, flush=True)
-
-    with tempfile.TemporaryDirectory(prefix="shoal-kill-") as folder:
-        try:
-            result = run(Path(folder), options.kills, options.seed, show)
-        except Failure as failure:
-            sys.exit(f"\n{failure}")
-    print(file=sys.stderr)
-    if options.json:
-        print(msgspec.json.encode(result).decode())
-        return
-    for name, value in result.items():
-        print(f"{name:<22}{value}")
-
-
 if __name__ == "__main__":
-    main()
+    main(MODULE, "Kill a storage node under load.", run, serve)

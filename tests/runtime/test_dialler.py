@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from shoal.base.ids import NodeId
-from shoal.base.units import MS_NS, S_NS
+from shoal.base.units import MS_NS, S_NS, seconds
 from shoal.kernel.contact import Contact
+from shoal.protocols.streams.config import NodeConfig
 from shoal.runtime.dialler import Dialler, DialLimits
 from shoal.transport.port import DialFailed, Link, Listener, Transport
 from tests.support.machines import peer_id
@@ -121,6 +122,16 @@ def test_pauses_grow_up_to_a_bound(pauses: list[float]) -> None:
         longest_s = min(2**number, 20)
         # What the machine took for it counts as pause.
         assert longest_s / 2 - 0.5 < pause_s <= longest_s, number
+
+
+def test_no_pause_is_longer_than_the_time_between_two_looks_for_a_tracker(
+    pauses: list[float],
+) -> None:
+    async def main() -> None:
+        await failures(Bench(DialLimits()), 30)
+
+    asyncio.run(main())
+    assert 1 < max(pauses) <= seconds(NodeConfig().seek_ns)
 
 
 def test_a_peer_that_is_down_is_not_hammered() -> None:

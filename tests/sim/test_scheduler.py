@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.sim.scheduler import Scheduler
+from shoal.sim.scheduler import Action, Scheduler
 
 times = st.lists(st.integers(0, 20), max_size=50)
 
@@ -20,6 +20,39 @@ def test_things_happen_by_time_and_then_in_the_order_of_scheduling(times_ns: lis
     assert happened == sorted((t, n) for n, t in enumerate(times_ns))
     assert scheduler.happened == len(times_ns)
     assert scheduler.now_ns == 20
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.integers(0, 3)), max_size=60))
+def test_lanes_change_nothing_but_the_cost(steps: list[tuple[bool, int, int]]) -> None:
+    """Whatever happens schedules the next step, one way or the other, and a few things besides."""
+    assert _played(steps, lanes=True) == _played(steps, lanes=False)
+
+
+def _played(steps: list[tuple[bool, int, int]], *, lanes: bool) -> list[tuple[int, int]]:
+    scheduler = Scheduler(0)
+    order: list[tuple[int, int]] = []
+
+    def later(delay_ns: int, action: Action, argument: int, in_lane: bool) -> None:
+        if in_lane and lanes:
+            scheduler.lane(delay_ns).put(action, argument)
+        else:
+            scheduler.after(delay_ns, action, argument)
+
+    def note(number: int) -> None:
+        order.append((scheduler.now_ns, number))
+
+    def step(number: int) -> None:
+        note(number)
+        if number < len(steps):
+            in_lane, delay_ns, more = steps[number]
+            for at in range(more):
+                later(delay_ns, note, 1000 * number + at, in_lane)
+            later(delay_ns, step, number + 1, not in_lane)
+
+    step(0)
+    while not scheduler.run_until(1000, 7):
+        pass
+    return order
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(-10, 5)), max_size=30))

@@ -19,6 +19,7 @@ from shoal.protocols.streams.topology import Pair, pair_of
 from shoal.protocols.streams.tracker import Tracker
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
 from shoal.sim.faults.partition import _Cut
+from shoal.sim.network import Frame, LinkEnd, Shaper
 from shoal.sim.simulation import SimNode, Simulation
 
 BUSY_S = 15.0  # everybody has joined by then, and messages begin
@@ -58,6 +59,18 @@ class TrackerCut(_Cut):
 
     def cuts(self, a: NodeId, b: NodeId) -> bool:
         return (a == self._tracker and b in self._away) or (b == self._tracker and a in self._away)
+
+
+class Mute(Shaper):
+    """Some nodes hear nothing of a tracker; their links to it are made, and stay."""
+
+    def __init__(self, tracker: SimNode, nodes: Sequence[SimNode]) -> None:
+        self._tracker = tracker.id
+        self._deaf = {node.id for node in nodes}
+
+    def shape(self, end: LinkEnd, frame: Frame, arrivals_ns: list[int]) -> list[int]:
+        mute = end.host.node == self._tracker and end.peer in self._deaf
+        return [] if mute else arrivals_ns
 
 
 class Failover:
@@ -115,6 +128,12 @@ class Failover:
         self.simulation.at_s(begin_s, begin)
         self.simulation.at_s(end_s, cut.heal)
 
+    def mute(self, begin_s: float, end_s: float, tracker: SimNode, nodes: list[SimNode]) -> None:
+        """A tracker says nothing to some nodes for a while."""
+        mute = Mute(tracker, nodes)
+        self.simulation.at_s(begin_s, partial(self.simulation.add_shaper, mute))
+        self.simulation.at_s(end_s, partial(self.simulation.remove_shaper, mute))
+
     # Looking into it
 
     def links(self, nodes: Sequence[SimNode]) -> dict[Pair, None]:
@@ -131,6 +150,10 @@ class Failover:
         """The part of these links that carries data now."""
         now = self.links(self.network.running())
         return sum(pair in now for pair in before) / len(before)
+
+    def at(self, node: SimNode) -> NodeId | None:
+        """The tracker that a node is with."""
+        return self.network.machine(node).trackers.at(self.network.stream)
 
     def members(self, tracker: SimNode) -> int:
         """How many nodes are with a tracker."""

@@ -37,6 +37,7 @@ from shoal.protocols.streams.wire import StreamsCodec, decode_body
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import DeliveredOnce, MachineInvariants
 from shoal.sim.faults import Loss
+from shoal.sim.faults.partition import _Cut
 from shoal.sim.network import Frame, LinkEnd, Shaper
 from shoal.sim.trace import Row
 from tests.support.history import Keeper
@@ -289,3 +290,53 @@ def test_a_node_without_a_history_machine_gives_up_in_time(seed: int) -> None:
     story.simulation.run_for(NodeConfig().storage_wait_ns / S_NS + 2)
     assert story.contents() == [1, 2, 5]
     assert story.gaps() == [5]
+
+
+def play_absence(seed: int, storage: tuple[str, str], *, away_s: float = 15.0) -> Story:
+    """The late one is cut off; last words are said, and all who heard them die; then it comes back
+    among nodes that are all newer than these words."""
+    story = Story(seed, storage)
+    story.join(story.members)
+    story.publish(story.members[0], 1, 2, 3)
+    story.simulation.run_for(5)
+    cut = _Cut(story.simulation, {story.late.id: None})
+    story.simulation.add_shaper(cut)
+    story.simulation.scheduler.after(2 * S_NS, cut.time_out)
+    story.simulation.run_for(0.1)
+    story.publish(story.members[0], 4, 5)
+    story.simulation.run_for(3)
+    story.everybody_dies()
+    story.join(story.fresh)
+    story.simulation.run_for(away_s)
+    cut.heal()
+    story.simulation.run_for(60)
+    return story
+
+
+@pytest.mark.parametrize("storage", [("good", "good"), (EMPTY, "good"), (LYING, "good")])
+def test_whoever_comes_back_among_newcomers_gets_last_words_from_storage(
+    seed: int, storage: tuple[str, str]
+) -> None:
+    for number in range(RUNS):
+        story = play_absence(seed + number, storage)
+        assert story.contents() == [1, 2, 3, 4, 5]
+        story.publish(story.fresh[0], 6)
+        story.simulation.run_for(5)
+        assert story.contents() == [1, 2, 3, 4, 5, 6]
+        assert story.gaps() == []
+
+
+@pytest.mark.parametrize("storage", [(EMPTY, EMPTY), (AWAY, SILENT)])
+def test_last_words_that_nobody_alive_has_are_missed_without_a_sign(
+    seed: int, storage: tuple[str, str]
+) -> None:
+    # Nothing tells of them: no later message of the chain, no neighbour, no storage node. What is
+    # promised is that all goes on.
+    for number in range(RUNS):
+        story = play_absence(seed + number, storage)
+        assert story.contents() == [1, 2, 3]
+        story.publish(story.fresh[0], 6)
+        story.simulation.run_for(5)
+        assert story.contents() == [1, 2, 3, 6]
+        assert story.gaps() == []
+        assert story.abandoned == 0

@@ -56,12 +56,9 @@ def test_a_best_tracker_that_comes_back_without_knowing_the_date(seed: int, run:
     town.check()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="newcomers neither have nor tell of what was published before them: whoever comes back "
-    "among newcomers alone never hears of it, and is told of no gap if that chain has ended",
-)
-def test_a_node_that_comes_back_among_newcomers_gets_what_it_missed(seed: int) -> None:
+def test_whoever_comes_back_among_newcomers_has_what_its_neighbours_have(seed: int) -> None:
+    # Newcomers neither have nor tell of what was published before them. Storage does
+    # (test_gap_fill.py); without it, that much holds.
     for run in range(6):
         town = Failover(seed + run, nodes=8, spare=0)
         away, talker = town.stayed[:2]
@@ -77,4 +74,8 @@ def test_a_node_that_comes_back_among_newcomers_gets_what_it_missed(seed: int) -
         town.run_until(BUSY_S + 20)
         cut.heal()
         town.run_until(BUSY_S + 50)
-        assert town.once.delivered(away) == set(town.once.published)
+        (last_words,) = town.once.published
+        neighbours = [simulation.nodes[peer] for peer in town.network.active(away)]
+        assert len(neighbours) == 4
+        have = [last_words in town.once.delivered(node) for node in neighbours]
+        assert (last_words in town.once.delivered(away)) == any(have)

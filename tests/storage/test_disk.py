@@ -18,6 +18,7 @@ from shoal.kernel.disk import Disk, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
 from shoal.protocols.streams.history.disk import (
+    FindLast,
     KeptRow,
     MessageKey,
     ReplicaChange,
@@ -25,15 +26,15 @@ from shoal.protocols.streams.history.disk import (
     decode_answer,
     encode,
 )
-from shoal.protocols.streams.history.messages import ReadRange
+from shoal.protocols.streams.history.messages import ReadLast, ReadRange, Refused
 from shoal.protocols.streams.history.sync_messages import AskHeads, TellHeads
 from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.messages import Position, VerifiedMessage
-from shoal.storage.answers import Answers
+from shoal.storage.answers import LAST_STEPS_MAX, Answers
 from shoal.storage.config import StoreConfig
 from shoal.storage.disk import StoreDisk
 from shoal.storage.errors import StoreFull
-from shoal.storage.reading import PageLimits
+from shoal.storage.reading import LastScan, Page, PageLimits
 from tests.storage.stage import (
     ALICE,
     BOB,
@@ -201,18 +202,63 @@ def test_pages_put_together_are_what_an_iterator_gives(
         assert found == [row for page in pages for row in page]
 
 
-def test_the_last_of_a_rare_publisher_are_not_looked_for_without_end(tmp_path: Path) -> None:
+def test_the_last_of_a_rare_publisher_are_looked_for_step_by_step(tmp_path: Path) -> None:
     config = StoreConfig(scan_rows_max=10)
     with open_store(tmp_path / "s", config) as store:
         store.append([message(0, publisher=BOB), *messages(100, begin=1)], START_NS)
+        store.append([message(55, publisher=BOB, sequence=9)], START_NS)
         limits = PageLimits(10, 1_000_000)
-        assert store.last_page(STREAM, 0, 1, limits, publisher=BOB, scans_max=5) is None
-        page = store.last_page(STREAM, 0, 1, limits, publisher=BOB, scans_max=20)
-        assert page is not None
-        assert [row.id.publisher for row in page.rows] == [BOB]
+        steps = 0
+        found = store.last_page(STREAM, 0, 2, limits, publisher=BOB)
+        while isinstance(found, LastScan):
+            steps += 1
+            found = store.last_page(
+                STREAM, 0, found.left, limits, publisher=BOB, before=found.before
+            )
+        assert steps == 10, "ten keys each"
+        rows = found.rows
+        while found.next is not None:
+            found = store.page(STREAM, 0, limits, publisher=BOB, after=found.next)
+            rows += found.rows
+        assert [row.id.timestamp_ms - START_MS for row in rows] == [0, 55]
         newest = store.last_page(STREAM, 0, 3, limits)
-        assert newest is not None
+        assert isinstance(newest, Page)
         assert [row.id.timestamp_ms - START_MS for row in newest.rows] == [98, 99, 100]
+
+
+def test_they_are_not_looked_for_without_end(tmp_path: Path) -> None:
+    config = StoreConfig(scan_rows_max=10)
+    with open_store(tmp_path / "s", config) as store:
+        store.append([message(0, publisher=BOB), *messages(1000, begin=1)], START_NS)
+        disk, steps = StoreDisk(store), 0
+        key = encode(ReadLast(7, STREAM, 0, 1, BOB, 10))
+        while True:
+            (loaded,) = work(disk, Load(key, None))
+            assert isinstance(loaded, Loaded)
+            assert loaded.value is not None
+            answer = decode_answer(loaded.value)
+            if not isinstance(answer, FindLast):
+                break
+            key = loaded.value
+            steps += 1
+        assert answer == Refused(7, "too-far")
+        assert steps == LAST_STEPS_MAX - 1
+
+
+def test_a_question_that_fails_again_and_again_is_told_in_full_once(
+    disk: StoreDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = encode(ReadRange(1, STREAM, 0, None, None, None, None, None, 10))
+    with mock.patch.object(disk.store, "page", side_effect=StoreFull("no room")):
+        for _ in range(1234):
+            assert work(disk, Load(key, None)) == [Loaded(None, None)]
+    assert work(disk, Load(b"no question", None)) == [Loaded(None, None)]
+    assert disk.unanswered["StoreFull"] == 1234
+    assert len(disk.unanswered) == 2
+    full = [record for record in caplog.records if record.exc_info]
+    assert len(full) == 2, "once for each kind"
+    counted = [record.getMessage() for record in caplog.records if not record.exc_info]
+    assert [text.split()[0] for text in counted] == ["10", "100", "1000"]
 
 
 def test_heads_of_all_partitions_of_a_stream(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from campaigns import storage_kill
+from campaigns.kills import Failure
 
 
 def test_nothing_acknowledged_is_missing_after_twenty_kills(tmp_path: Path, seed: int) -> None:
@@ -21,5 +22,5 @@ def test_the_campaign_notices_what_is_missing(
     """Its checks, on a writer that says more than it did."""
     ack = storage_kill.Ack(1, 0, [(1, 1)], 0)
     monkeypatch.setattr(storage_kill, "killed_writer", lambda *_: ([ack], False))
-    with pytest.raises(storage_kill.Failure, match="after kill 1 of --kills 1 --seed 9: row 1 of"):
+    with pytest.raises(Failure, match="after kill 1 of --kills 1 --seed 9: row 1 of"):
         storage_kill.run(tmp_path / "a", 1, 9)

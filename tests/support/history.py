@@ -171,8 +171,10 @@ class Library:
         *keepers: Keeper | None,
         config: ClientConfig | None = None,
         beside: Sequence[Machine] = (),
+        partitions: int = 1,
     ) -> None:
-        self.client = HistoryClient(ME, lambda _: (contact(TRACKER),), config)
+        trackers = (contact(TRACKER),)
+        self.client = HistoryClient(ME, lambda _: trackers, config, lambda _: partitions)
         self.host = FakeHost(ME, [self.client, *beside])
         self.host.time_ns = NOW_NS
         self.keepers = dict(zip((ONE, TWO), keepers, strict=False))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from campaigns import storage_node_kill
+from campaigns.kills import Failure
 from shoal.identity import SystemEntropy
 from shoal.storage.store import Store
 from tests.storage.stage import message
@@ -24,8 +25,8 @@ def test_the_campaign_notices_what_is_missing_and_what_has_moved(tmp_path: Path)
         store.append(sent[:2], 1)
     ledger = storage_node_kill.Ledger()
     ledger.check(tmp_path / "one", {sent[0].id, sent[1].id})
-    with pytest.raises(storage_node_kill.Failure, match="1 acknowledged messages are missing"):
+    with pytest.raises(Failure, match="1 acknowledged messages are missing"):
         ledger.check(tmp_path / "one", {sent[0].id, sent[2].id})
     ledger.rows.reverse()
-    with pytest.raises(storage_node_kill.Failure, match="not what they were"):
+    with pytest.raises(Failure, match="not what they were"):
         ledger.check(tmp_path / "one", set())

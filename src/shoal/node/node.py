@@ -107,7 +107,7 @@ class Node:
             chain = self._entropy.token(8).hex()
             ring = TrackerRing(self._trackers, self.network.pinned_trackers)
             self._streams = StreamNode(self.id, ring, self._key.sign, chain, self._rng)
-            client = HistoryClient(self.id, ring.order)
+            client = HistoryClient(self.id, ring.order, partitions_of=self.partitions.count)
             machines += [self._streams, client]
         disk = None
         if self.storage is not None:

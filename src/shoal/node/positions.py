@@ -7,6 +7,7 @@ from enum import Enum
 from shoal.base.ids import MessageId, NodeId
 from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector
 from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.placed import place
 
 CHAINS_MAX = 50_000  # about 10 MB; what lies before the end of a chain that is forgotten was seen
 RANGES_MAX = 1_000  # of a chain in a log: one for each message that came late
@@ -72,14 +73,13 @@ class Chains:
 
     def took(self, message: VerifiedMessage) -> None:
         """A message was given to the application."""
-        id = message.id
-        chain, number = (id.publisher, id.partition, id.chain), (id.timestamp_ms, id.sequence)
+        placed = place(message)
+        chain, number = placed.chain, placed.number
         last = self._last.pop(chain, number)
         self._last[chain] = max(last, number)
-        if id.partition in self.logged:
+        if message.id.partition in self.logged:
             told = self._told.setdefault(chain, DuplicateDetector(RANGES_MAX))
-            before = message.previous
-            told.mark(None if before is None else (before.timestamp_ms, before.sequence), number)
+            told.mark(placed.before, number)
         if len(self._last) > CHAINS_MAX:
             self._forget(next(iter(self._last)))
 

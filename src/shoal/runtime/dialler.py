@@ -21,8 +21,10 @@ class DialLimits(msgspec.Struct, frozen=True):
     """Bounds of dialling, with their reasons."""
 
     backoff_min_ns: int = 100 * MS_NS
-    backoff_max_ns: int = 10 * S_NS
-    """A peer that is down is not hammered; one that comes back is found within seconds."""
+    backoff_max_ns: int = 3 * S_NS
+    """A peer that is down is not hammered. One that comes back is found as soon as the machines
+    look for it: they ask for a tracker every three seconds, and a longer pause here would be added
+    to that. Whoever is dialled by the peer itself meanwhile does not wait at all."""
 
     remembered_max: int = 10_000
     """Peers whose failures are remembered."""

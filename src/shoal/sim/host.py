@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.ids import NodeId
@@ -17,6 +16,7 @@ from shoal.kernel.records import Record
 from shoal.sim.network import LinkEnd, close_end
 from shoal.sim.reading import Unread
 from shoal.sim.scheduler import Action
+from shoal.sim.trace import BATCH_ROWS
 
 if TYPE_CHECKING:
     from shoal.sim.simulation import SimNode, Simulation
@@ -88,15 +88,13 @@ class SimHost(Host):
         if simulation.slow_path:
             simulation.transmit(self, slot, effect)
             return
-        ends, scheduler = self.ends, self._scheduler
-        now_ns, heap, sequence = scheduler.now_ns, scheduler.heap, scheduler.sequence
+        ends = self.ends
         for peer in effect.peers:
             end = ends.get(peer)
             if end is None:
                 self.no_link(peer, message)
             else:
-                arrival_ns = now_ns + end.delay_ns
-                heappush(heap, (arrival_ns, next(sequence), end.partner.arrive, message))
+                end.lane.put(end.partner.arrive, message)
 
     def serve(self, end: LinkEnd, message: Any) -> None:
         """Queue behind the node's one core."""
@@ -136,7 +134,7 @@ class SimHost(Host):
     def verify(self, slot: int, effect: Verify) -> None:
         valid = self.simulation.is_valid(effect)
         result = (slot, Verified(effect.token, valid))
-        self._scheduler.after(self.simulation.verify_ns, self._result, result)
+        self.simulation.verify_lane.put(self._result, result)
 
     def store(self, slot: int, effect: Store) -> None:
         self._ask_disk((slot, effect))
@@ -176,4 +174,7 @@ class SimHost(Host):
             listener(effect.event)
 
     def record(self, slot: int, record: Record) -> None:
-        self._trace.add(self._scheduler.now_ns, self.node, record)
+        rows = self._trace.batch  # as its add, which five calls a delivery would show
+        rows.append((self._scheduler.now_ns, self.node, record))
+        if len(rows) >= BATCH_ROWS:
+            self._trace.flush()

@@ -50,6 +50,7 @@ class LinkEnd:
     __slots__ = (
         "delay_ns",
         "host",
+        "lane",
         "last_arrival_ns",
         "marks",
         "open",
@@ -63,6 +64,7 @@ class LinkEnd:
         self.host = host
         self.peer = peer
         self.delay_ns = delay_ns
+        self.lane = host.simulation.scheduler.lane(delay_ns)
         self.partner: LinkEnd
         self.open = True
         self.unread: Unread | None = None  # while this end does not read

@@ -138,7 +138,7 @@ class Simulation:
         self.nodes: dict[NodeId, SimNode] = {}
         self.checkers = list(checkers)
         self.limits = limits or HostLimits()
-        self.verify_ns = verify_ns
+        self.verify_lane = self.scheduler.lane(verify_ns)
         self.progress: Callable[[Simulation], None] | None = None
         self._replay = replay
         self._wire = wire

@@ -22,7 +22,8 @@ class Trace:
     def __init__(self) -> None:
         self.rows = 0
         self._sinks: list[Sink] = []
-        self._batch: list[Row] = []
+        self.batch: list[Row] = []
+        """What has gathered; whoever adds the last row of BATCH_ROWS flushes."""
 
     def to(self, sink: Sink) -> None:
         """Send every record from now on to a sink as well."""
@@ -30,14 +31,13 @@ class Trace:
 
     def add(self, time_ns: int, node: NodeId, record: Record) -> None:
         """One record."""
-        batch = self._batch
-        batch.append((time_ns, node, record))
-        if len(batch) >= BATCH_ROWS:
+        self.batch.append((time_ns, node, record))
+        if len(self.batch) >= BATCH_ROWS:
             self.flush()
 
     def flush(self) -> None:
         """Hand on what has gathered."""
-        batch, self._batch = self._batch, []
+        batch, self.batch = self.batch, []
         self.rows += len(batch)
         for sink in self._sinks:
             sink(batch)

@@ -9,7 +9,7 @@ from uuid import UUID
 from shoal.base.errors import NotFound, OffsetExpired
 from shoal.base.ids import MessageId
 from shoal.protocols.streams.history.config import PAGE_BYTES_MAX
-from shoal.protocols.streams.history.disk import DiskAnswer, Lacking, Lacks
+from shoal.protocols.streams.history.disk import DiskAnswer, FindLast, Lacking, Lacks
 from shoal.protocols.streams.history.messages import (
     LOGS_MAX,
     PAGE_ROWS_MAX,
@@ -43,7 +43,7 @@ from shoal.storage.reading import Page, PageLimits
 from shoal.storage.rows import Claim, LogHead, LogId, LogPage, Row
 from shoal.storage.store import Store
 
-LAST_SCANS_MAX = 25  # half a million keys, a quarter of a second: a rare publisher's last messages
+LAST_STEPS_MAX = 25  # half a million keys, a quarter of a second: a rare publisher's last messages
 PLACE_BYTES, HEAD_BYTES = 32, 37  # on the wire, at most; of a place without its stream's id
 STRETCHES_MAX = 16  # reads for one question for messages, a megabyte each at most
 
@@ -56,6 +56,7 @@ class Answers:
         self._by_type: dict[type, Callable[[Any], DiskAnswer]] = {
             ReadRange: self._range,
             ReadLast: self._last,
+            FindLast: self._more_of_last,
             ReadLog: self._log,
             ReadHeads: self._heads,
             AskHeads: self._stream_heads,
@@ -84,18 +85,29 @@ class Answers:
         )
         return _page(question.request, page)
 
-    def _last(self, question: ReadLast) -> Rows | Refused:
+    def _last(self, question: ReadLast) -> Rows | Refused | FindLast:
+        return self._find_last(question, question.count, None, 0)
+
+    def _more_of_last(self, find: FindLast) -> Rows | Refused | FindLast:
+        before = _id(find.question, find.before)
+        return self._find_last(find.question, find.left, before, find.steps)
+
+    def _find_last(
+        self, question: ReadLast, left: int, before: MessageId | None, steps: int
+    ) -> Rows | Refused | FindLast:
         page = self._store.last_page(
             question.stream,
             question.partition,
-            question.count,
+            left,
             PageLimits(min(question.rows_max, question.count), PAGE_BYTES_MAX),
             publisher=question.publisher,
-            scans_max=LAST_SCANS_MAX,
+            before=before,
         )
-        if page is None:
+        if isinstance(page, Page):
+            return _page(question.request, page)
+        if steps + 1 >= LAST_STEPS_MAX:
             return Refused(question.request, "too-far")
-        return _page(question.request, page)
+        return FindLast(question, page.left, _cursor(page.before), steps + 1)
 
     def _log(self, question: ReadLog) -> LogRows | Refused:
         try:
@@ -207,7 +219,7 @@ def _cursor(id: MessageId) -> Cursor:
     return Cursor(id.timestamp_ms, id.sequence, id.publisher, id.chain)
 
 
-def _id(question: ReadRange | Lacking, at: Cursor | RowName) -> MessageId:
+def _id(question: ReadRange | ReadLast | Lacking, at: Cursor | RowName) -> MessageId:
     return MessageId(
         question.stream,
         question.partition,

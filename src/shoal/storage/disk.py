@@ -41,6 +41,8 @@ from shoal.storage.store import Store as MessageStore
 
 log = logging.getLogger("shoal.storage")
 
+COUNTS_TOLD = frozenset(10**power for power in range(1, 10))  # of failures of one kind
+
 
 class StoreDisk:
     """The disk of a storage node. What goes wrong is in the log, and in `problem`."""
@@ -49,6 +51,8 @@ class StoreDisk:
         self.store = store
         self.problem: str | None = None
         """Why the last batch could not be stored, or None if it was."""
+        self.unanswered: dict[str, int] = {}
+        """How many questions failed, by what went wrong."""
         self._answers = Answers(store)
 
     def work(self, requests: Sequence[DiskRequest], now_ns: int) -> list[DiskResult]:
@@ -131,9 +135,18 @@ class StoreDisk:
                 step = self.store.retain(now_ns)
                 return encode(Retained(step.removed, step.more))
             return encode(self._answers.answer(question))
-        except (ShoalError, msgspec.MsgspecError):
-            log.exception("a question could not be answered")
+        except (ShoalError, msgspec.MsgspecError) as error:
+            self._count_unanswered(error)
             return None
+
+    def _count_unanswered(self, error: Exception) -> None:
+        """Tell the operator in full once for each kind; peers may ask the same without end."""
+        kind = type(error).__name__
+        count = self.unanswered[kind] = self.unanswered.get(kind, 0) + 1
+        if count == 1:
+            log.error("a question could not be answered: %s", error, exc_info=error)
+        elif count in COUNTS_TOLD:
+            log.error("%d questions could not be answered: %s, the last: %s", count, kind, error)
 
     def _failed(self, error: ShoalError) -> str:
         """Tell the operator, once for each new problem."""

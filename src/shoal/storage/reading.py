@@ -57,6 +57,13 @@ class Page(NamedTuple):
     next: MessageId | None
 
 
+class LastScan(NamedTuple):
+    """So many of the newest are still to be found, before this message."""
+
+    left: int
+    before: MessageId
+
+
 class Reader:
     """Reads by position, of a whole store."""
 
@@ -125,22 +132,21 @@ class Reader:
         partition: int,
         n: int,
         match: Match | None,
-        scans_max: int,
         limits: PageLimits,
-    ) -> Page | None:
-        """The first page of the newest n; None if they are not found in so many transactions."""
+        before: MessageId | None = None,
+    ) -> Page | LastScan:
+        """The first page of the newest n, of those before a message if one is given; or how far
+        one transaction has come in looking for them."""
         place = self._place(stream, partition)
         if place is None:
             return Page([], None)
-        span, left = _span(place, None, None), n
-        oldest = span.end
-        for _ in range(scans_max):
-            found, oldest = self._database.read(self._back, oldest, span.start, left, match)
-            left -= len(found)
-            if not left or oldest <= span.start:
-                span = _Span(oldest, span.end)
-                return self._database.read(self._limited, stream, partition, span, match, limits)
-        return None
+        span = _span(place, None, None)
+        above = span.end if before is None else place + tail_of(before)
+        found, oldest = self._database.read(self._back, above, span.start, n, match)
+        if len(found) < n and oldest > span.start:
+            return LastScan(n - len(found), id_of(stream, partition, oldest[PLACE_BYTES:]))
+        span = _Span(oldest, span.end)
+        return self._database.read(self._limited, stream, partition, span, match, limits)
 
     def by_id(self, ids: Sequence[MessageId]) -> Iterator[list[Row]]:
         """Pages of those that are held, in the order asked for."""

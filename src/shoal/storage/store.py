@@ -18,7 +18,7 @@ from shoal.storage.layout import Txn, split_head_key
 from shoal.storage.leases import Leases
 from shoal.storage.logs import Logs, PlaceHeads
 from shoal.storage.names import Names
-from shoal.storage.reading import Page, PageLimits, Reader, matching
+from shoal.storage.reading import LastScan, Page, PageLimits, Reader, matching
 from shoal.storage.replicas import ReplicaIngest, advance, check_range
 from shoal.storage.retention import Retainer
 from shoal.storage.rows import (
@@ -184,12 +184,12 @@ class Store:
         limits: PageLimits,
         *,
         publisher: NodeId | None = None,
-        scans_max: int = 10,
-    ) -> Page | None:
-        """The first page of the newest n, to be gone on with by `page`; None if they are not found
-        by so many transactions."""
+        before: MessageId | None = None,
+    ) -> Page | LastScan:
+        """The first page of the newest n, to be gone on with by `page`; or, if one transaction does
+        not find them, what is left and where to go on."""
         match = matching(publisher, None)
-        return self._reader.last_page(stream, partition, n, match, scans_max, limits)
+        return self._reader.last_page(stream, partition, n, match, limits, before)
 
     def get(self, ids: Sequence[MessageId]) -> Iterator[list[Row]]:
         """Pages of those messages that are held, in the order asked for."""

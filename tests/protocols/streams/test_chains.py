@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from shoal.base.ids import PARTITIONS_MAX, MessageId, NodeId
 from shoal.base.units import MS_NS
-from shoal.protocols.streams.chains import SEARCH_NS, ChainTable, chain_of
+from shoal.protocols.streams.chains import SEARCH_NS, ChainState, ChainTable
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.duplicates import DuplicateDetector, Number
+from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector, Number
 from shoal.protocols.streams.messages import Position
-from tests.support.streams import ALICE, BOB, CAROL, NOW_MS, NOW_NS, message_id, node
+from shoal.protocols.streams.ordering import ChainOrder, Delivery
+from shoal.protocols.streams.placed import Chain
+from tests.support.streams import ALICE, BOB, CAROL, NOW_MS, NOW_NS, message_id, node, placed
 
 SMALL = NodeConfig(
     chains_per_publisher_max=2,
@@ -28,40 +30,49 @@ def later_ns(ms: int) -> int:
     return NOW_NS + ms * MS_NS
 
 
+def seen(table: ChainTable, id: MessageId) -> bool:
+    here = placed(id)
+    return bool(table.seen(here.chain, here.number))
+
+
+def has_room(table: ChainTable, id: MessageId, now_ns: int) -> bool:
+    return table.has_room(placed(id).chain, now_ns)
+
+
 def test_a_marked_message_is_seen_and_marked_once() -> None:
     table = ChainTable(SMALL)
     id = message_id(3)
-    assert not table.seen(id)
-    assert table.mark(id, None)
-    assert table.seen(id)
-    assert not table.mark(id, None)
+    assert not seen(table, id)
+    assert table.take(placed(id))
+    assert seen(table, id)
+    assert not table.take(placed(id))
     assert table.chain_count() == 1
 
 
 def test_publisher_partition_and_chain_are_told_apart() -> None:
     table = ChainTable(NodeConfig())
-    assert table.mark(message_id(), None)
+    assert table.take(placed(message_id()))
     others = [message_id(publisher=ALICE), message_id(partition=1), message_id(chain="d")]
     for id in others:
-        assert not table.seen(id)
-        assert table.mark(id, None)
+        assert not seen(table, id)
+        assert table.take(placed(id))
     assert table.chain_count() == 4
 
 
 def test_the_previous_reference_closes_the_gap() -> None:
     table = ChainTable(SMALL)
-    assert table.mark(message_id(9), Position(NOW_MS, 5))
-    assert table.seen(message_id(6))
-    assert not table.seen(message_id(5))
+    assert table.take(placed(message_id(9), Position(NOW_MS, 5)))
+    assert seen(table, message_id(6))
+    assert not seen(table, message_id(5))
 
 
 def test_a_gap_begins_where_it_can_be_asked_for() -> None:
     """Fill names what lies after a position, and positions are not negative: a message of the very
     millisecond in which our time began would be asked for in vain."""
     table = ChainTable(SMALL, NOW_MS)
-    table.mark(message_id(timestamp_ms=NOW_MS + 5), Position(NOW_MS, 0))
-    assert table.gaps(chain_of(message_id())) == []
-    unseen = chain_of(message_id(chain="other"))
+    table.take(placed(message_id(timestamp_ms=NOW_MS + 5), Position(NOW_MS, 0)))
+    assert table.gaps(placed(message_id()).chain) == []
+    unseen = placed(message_id(chain="other")).chain
     assert not table.lacks(unseen, (NOW_MS, 0), NOW_NS)
     assert table.lacks(unseen, (NOW_MS, 1), NOW_NS)
     assert min(table.baseline) >= 0
@@ -70,57 +81,57 @@ def test_a_gap_begins_where_it_can_be_asked_for() -> None:
 def test_a_publisher_gets_so_many_chains_and_no_more() -> None:
     table = ChainTable(SMALL)
     for chain in ("a", "b"):
-        assert table.has_room(message_id(chain=chain), NOW_NS)
-        table.mark(message_id(chain=chain), None)
-    assert not table.has_room(message_id(chain="c"), NOW_NS)
-    assert not table.has_room(message_id(chain="a", partition=1), NOW_NS)
-    assert table.has_room(message_id(1, chain="a"), NOW_NS)  # known: goes on
-    assert table.has_room(message_id(publisher=BOB, chain="c"), NOW_NS)  # another publisher's
+        assert has_room(table, message_id(chain=chain), NOW_NS)
+        table.take(placed(message_id(chain=chain)))
+    assert not has_room(table, message_id(chain="c"), NOW_NS)
+    assert not has_room(table, message_id(chain="a", partition=1), NOW_NS)
+    assert has_room(table, message_id(1, chain="a"), NOW_NS)  # known: goes on
+    assert has_room(table, message_id(publisher=BOB, chain="c"), NOW_NS)  # another publisher's
 
 
 def test_a_stream_gets_so_many_publishers_and_no_more() -> None:
     table = ChainTable(SMALL)
     for publisher in (ALICE, BOB):
-        assert table.has_room(message_id(publisher=publisher), NOW_NS)
-        table.mark(message_id(publisher=publisher), None)
-    assert not table.has_room(message_id(publisher=CAROL), NOW_NS)
-    assert table.has_room(message_id(publisher=ALICE, chain="d"), NOW_NS)
+        assert has_room(table, message_id(publisher=publisher), NOW_NS)
+        table.take(placed(message_id(publisher=publisher)))
+    assert not has_room(table, message_id(publisher=CAROL), NOW_NS)
+    assert has_room(table, message_id(publisher=ALICE, chain="d"), NOW_NS)
 
 
 def test_a_chain_makes_room_only_when_all_of_it_is_stale() -> None:
     table = ChainTable(SMALL)
-    table.mark(message_id(chain="a"), None)
-    table.mark(message_id(chain="b", timestamp_ms=NOW_MS + 1), None)
+    table.take(placed(message_id(chain="a")))
+    table.take(placed(message_id(chain="b", timestamp_ms=NOW_MS + 1)))
     fresh_ms = SMALL.freshness_ns // MS_NS
-    assert table.has_room(message_id(chain="c"), later_ns(fresh_ms + 1))
-    assert not table.seen(message_id(chain="a"))
-    assert table.seen(message_id(chain="b", timestamp_ms=NOW_MS + 1))
+    assert has_room(table, message_id(chain="c"), later_ns(fresh_ms + 1))
+    assert not seen(table, message_id(chain="a"))
+    assert seen(table, message_id(chain="b", timestamp_ms=NOW_MS + 1))
 
 
 def test_a_chain_is_kept_as_long_as_its_newest_message_is_fresh() -> None:
     table = ChainTable(SMALL)
     for chain in ("a", "b"):
-        table.mark(message_id(chain=chain), None)
+        table.take(placed(message_id(chain=chain)))
     fresh_ms = SMALL.freshness_ns // MS_NS
-    assert not table.has_room(message_id(chain="c"), later_ns(fresh_ms))
-    assert table.seen(message_id(chain="a"))
+    assert not has_room(table, message_id(chain="c"), later_ns(fresh_ms))
+    assert seen(table, message_id(chain="a"))
     # What is full is not searched again before:
-    assert not table.has_room(message_id(chain="c"), later_ns(fresh_ms) + SEARCH_NS - 1)
-    assert table.has_room(message_id(chain="c"), later_ns(fresh_ms) + SEARCH_NS)
+    assert not has_room(table, message_id(chain="c"), later_ns(fresh_ms) + SEARCH_NS - 1)
+    assert has_room(table, message_id(chain="c"), later_ns(fresh_ms) + SEARCH_NS)
 
 
 def test_a_publisher_makes_room_only_when_all_its_chains_are_stale() -> None:
     table = ChainTable(SMALL)
-    table.mark(message_id(publisher=ALICE), None)
-    table.mark(message_id(publisher=BOB), None)
-    table.mark(message_id(publisher=BOB, chain="d", timestamp_ms=NOW_MS + 5), None)
+    table.take(placed(message_id(publisher=ALICE)))
+    table.take(placed(message_id(publisher=BOB)))
+    table.take(placed(message_id(publisher=BOB, chain="d", timestamp_ms=NOW_MS + 5)))
     fresh_ms = SMALL.freshness_ns // MS_NS
-    assert not table.has_room(message_id(publisher=CAROL), later_ns(fresh_ms))
+    assert not has_room(table, message_id(publisher=CAROL), later_ns(fresh_ms))
     later = later_ns(fresh_ms) + SEARCH_NS  # a full table is not searched again before
-    table.mark(message_id(publisher=BOB, chain="d", timestamp_ms=later // MS_NS), None)
-    assert table.has_room(message_id(publisher=CAROL), later)
-    assert not table.seen(message_id(publisher=ALICE))
-    assert table.seen(message_id(publisher=BOB, chain="d", timestamp_ms=later // MS_NS))
+    table.take(placed(message_id(publisher=BOB, chain="d", timestamp_ms=later // MS_NS)))
+    assert has_room(table, message_id(publisher=CAROL), later)
+    assert not seen(table, message_id(publisher=ALICE))
+    assert seen(table, message_id(publisher=BOB, chain="d", timestamp_ms=later // MS_NS))
     assert table.chain_count() == 1
 
 
@@ -131,8 +142,8 @@ def test_a_publisher_may_use_every_partition_and_start_again_within_the_freshnes
     for incarnation in ("before", "after"):
         for partition in range(PARTITIONS_MAX):
             id = message_id(partition=partition, chain=incarnation)
-            assert table.has_room(id, NOW_NS), (incarnation, partition)
-            table.mark(id, None)
+            assert has_room(table, id, NOW_NS), (incarnation, partition)
+            table.take(placed(id))
 
 
 @pytest.mark.parametrize("what", ["publisher", "chain"])
@@ -147,17 +158,71 @@ def test_what_is_full_is_not_searched_through_for_every_forged_name(
 
     table = ChainTable(NodeConfig(publishers_per_stream_max=100, chains_per_publisher_max=100))
     for number in range(100):
-        table.mark(named(number), None)
-    looks: list[int] = []
-    monkeypatch.setattr(DuplicateDetector, "newest", property(lambda _: _count(looks)))
+        table.take(placed(named(number)))
+    searches: list[int] = []
+    search = ChainTable._forget_stale
+
+    def count(table: ChainTable, oldest_fresh_ms: int) -> None:
+        searches.append(oldest_fresh_ms)
+        search(table, oldest_fresh_ms)
+
+    monkeypatch.setattr(ChainTable, "_forget_stale", count)
     for number in range(1000):
-        assert not table.has_room(named(100 + number), NOW_NS + number)
-    assert len(looks) <= 100
+        assert not has_room(table, named(100 + number), NOW_NS + number)
+    assert len(searches) == 1
 
 
-def _count(looks: list[int]) -> Number:
-    looks.append(1)
-    return (NOW_MS, 0)
+class NaiveChains:
+    """The same table with a state for every chain."""
+
+    def __init__(self, baseline: Number) -> None:
+        self.baseline = baseline
+        self.states: dict[Chain, ChainState] = {}
+
+    def state(self, chain: Chain) -> ChainState:
+        empty = ChainState(DuplicateDetector(3), ChainOrder(self.baseline, 4))
+        return self.states.setdefault(chain, empty)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(1, 8), st.integers(0, 8), st.integers(0, 9)),
+        max_size=60,
+    )
+)
+def test_a_chain_known_by_its_newest_number_behaves_as_one_with_a_state(
+    steps: list[tuple[str, int, int, int]],
+) -> None:
+    config = NodeConfig(ranges_per_chain_max=3, waiting_max=4)
+    table, naive = ChainTable(config, NOW_MS + 2), NaiveChains((NOW_MS + 2, 0))
+    for name, number, before, what in steps:
+        previous = Position(NOW_MS + before, 0) if before else None
+        message = placed(message_id(chain=name, timestamp_ms=NOW_MS + number), previous)
+        chain, state = message.chain, naive.state(placed(message_id(chain=name)).chain)
+        if what == 0:
+            state.detector.abandon(message.number)
+            if chain in table._newest or chain in table._states:
+                assert table.give_up(chain, message.number) == state.order.given_up(message.number)
+            else:
+                del naive.states[chain]
+        elif what == 1:
+            table.begin_delivery()
+            for each in naive.states.values():
+                each.order.begin(each.detector.newest)
+        else:
+            taken = state.detector.mark(message.before, message.number)
+            assert table.take(message) == taken
+            if taken:
+                delivery = Delivery(message, 1, 0)
+                assert table.ready(delivery) == state.order.arrived(delivery)
+                assert table.is_whole(chain) == state.detector.is_whole(naive.baseline)
+        for chain, state in naive.states.items():
+            for n in range(9):
+                at = (NOW_MS + n, 0)
+                assert bool(table.seen(chain, at)) == state.detector.seen(at)
+            if state.detector.newest != BEGINNING:
+                assert table.gaps(chain) == state.detector.gaps(naive.baseline)
+                assert table.newest(chain) == max(naive.baseline, state.detector.newest)
 
 
 class Admission(RuleBasedStateMachine):
@@ -186,9 +251,9 @@ class Admission(RuleBasedStateMachine):
         timestamp_ms = self.now_ms - age_ms
         id = message_id(sequence, publisher=publisher, chain=chain, timestamp_ms=timestamp_ms)
         previous = None if back is None else Position(timestamp_ms - back, sequence)
-        if self.table.seen(id) or age_ms * MS_NS > SMALL.freshness_ns:
+        if seen(self.table, id) or age_ms * MS_NS > SMALL.freshness_ns:
             return
-        if self.table.has_room(id, self.now_ms * MS_NS) and self.table.mark(id, previous):
+        if has_room(self.table, id, self.now_ms * MS_NS) and self.table.take(placed(id, previous)):
             assert id not in self.taken
             self.taken.add(id)
 
@@ -198,7 +263,7 @@ class Admission(RuleBasedStateMachine):
             return
         id = data.draw(st.sampled_from(sorted(self.taken, key=msgspec.structs.astuple)))
         stale = (self.now_ms - id.timestamp_ms) * MS_NS > SMALL.freshness_ns
-        assert stale or self.table.seen(id)
+        assert stale or seen(self.table, id)
 
     @rule(ms=st.integers(1, 8) | st.just(SEARCH_NS // MS_NS))
     def time_passes(self, ms: int) -> None:

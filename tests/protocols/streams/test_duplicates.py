@@ -26,11 +26,11 @@ class MarkedPositions:
     def seen(self, number: Number) -> bool:
         return number in self.marked
 
-    def mark(self, previous: Number | None, number: Number) -> bool:
+    def mark(self, previous: Number, number: Number) -> bool:
         if number in self.marked:
             return False
         self.marked.add(number)
-        start = BEGINNING if previous is None else previous
+        start = previous
         self.marked.update(n for n in GRID if start < n <= number)
         return True
 
@@ -43,10 +43,10 @@ class BoundedRanges(MarkedPositions):
         self.ranges_max = ranges_max
         self.ranges: list[tuple[Number, Number]] = []
 
-    def mark(self, previous: Number | None, number: Number) -> bool:
+    def mark(self, previous: Number, number: Number) -> bool:
         if not super().mark(previous, number):
             return False
-        start = BEGINNING if previous is None else previous
+        start = previous
         new = (min(start, (number[0], number[1] - 1)), number)
         while touching := [r for r in self.ranges if r[0] <= new[1] and new[0] <= r[1]]:
             self.ranges.remove(touching[0])
@@ -71,14 +71,14 @@ def assert_sound(detector: DuplicateDetector, ranges_max: int) -> None:
 
 
 @st.composite
-def chains(draw: st.DrawFn) -> list[tuple[Number | None, Number]]:
+def chains(draw: st.DrawFn) -> list[tuple[Number, Number]]:
     numbers = sorted(draw(st.sets(grid_numbers, min_size=1, max_size=20)))
-    return list(zip([None, *numbers], numbers, strict=False))
+    return list(zip([BEGINNING, *numbers], numbers, strict=False))
 
 
 @given(chains().flatmap(lambda chain: st.lists(st.sampled_from(chain), max_size=60)))
 def test_a_message_of_an_honest_chain_is_new_exactly_once(
-    arrivals: list[tuple[Number | None, Number]],
+    arrivals: list[tuple[Number, Number]],
 ) -> None:
     detector = DuplicateDetector(MANY)
     seen: set[Number] = set()
@@ -92,7 +92,7 @@ def test_a_message_of_an_honest_chain_is_new_exactly_once(
 
 @given(chains().flatmap(st.permutations))
 def test_a_whole_chain_is_one_range_in_whatever_order_it_came(
-    arrivals: list[tuple[Number | None, Number]],
+    arrivals: list[tuple[Number, Number]],
 ) -> None:
     detector = DuplicateDetector(MANY)
     for previous, number in arrivals:
@@ -102,7 +102,7 @@ def test_a_whole_chain_is_one_range_in_whatever_order_it_came(
 
 @given(chains())
 def test_in_order_it_never_holds_more_than_one_range(
-    chain: list[tuple[Number | None, Number]],
+    chain: list[tuple[Number, Number]],
 ) -> None:
     detector = DuplicateDetector(1)
     for previous, number in chain:
@@ -112,7 +112,7 @@ def test_in_order_it_never_holds_more_than_one_range(
 
 # A publisher that contradicts itself: any previous reference with any number.
 
-arbitrary_marks = st.lists(st.tuples(st.none() | grid_numbers, grid_numbers), max_size=40)
+arbitrary_marks = st.lists(st.tuples(st.just(BEGINNING) | grid_numbers, grid_numbers), max_size=40)
 
 
 def assert_agree(detector: DuplicateDetector, model: MarkedPositions) -> None:
@@ -121,7 +121,7 @@ def assert_agree(detector: DuplicateDetector, model: MarkedPositions) -> None:
 
 @given(arbitrary_marks)
 def test_with_room_it_agrees_with_the_model_on_every_position(
-    marks: list[tuple[Number | None, Number]],
+    marks: list[tuple[Number, Number]],
 ) -> None:
     detector, model = DuplicateDetector(MANY), MarkedPositions()
     for previous, number in marks:
@@ -132,7 +132,7 @@ def test_with_room_it_agrees_with_the_model_on_every_position(
 
 @given(st.integers(1, 4), arbitrary_marks)
 def test_past_the_bound_all_up_to_the_lowest_range_counts_as_seen(
-    ranges_max: int, marks: list[tuple[Number | None, Number]]
+    ranges_max: int, marks: list[tuple[Number, Number]]
 ) -> None:
     detector, model = DuplicateDetector(ranges_max), BoundedRanges(ranges_max)
     for previous, number in marks:
@@ -144,7 +144,7 @@ def test_past_the_bound_all_up_to_the_lowest_range_counts_as_seen(
 
 @given(st.integers(1, 4), arbitrary_marks)
 def test_what_was_seen_stays_seen_whatever_is_dropped(
-    ranges_max: int, marks: list[tuple[Number | None, Number]]
+    ranges_max: int, marks: list[tuple[Number, Number]]
 ) -> None:
     detector = DuplicateDetector(ranges_max)
     seen: set[Number] = set()
@@ -190,7 +190,7 @@ def test_nothing_is_seen_at_first() -> None:
     assert not detector.seen((0, 0))
     assert detector.newest == (-1, 0)
     assert detector.ranges == []
-    assert detector.mark(None, (0, 0))
+    assert detector.mark(BEGINNING, (0, 0))
     assert detector.seen((0, 0))
 
 

@@ -29,6 +29,7 @@ from tests.support.streams import (
     linked_node,
     message_id,
     of_kind,
+    placed,
     reasons,
     sent,
 )
@@ -169,22 +170,24 @@ def test_a_kept_message_is_contradicted_by_another_body_until_settled(
         for number, content in arrivals
     }
     size = len(flood_of(body_of(ID, b"a")).signed)
-    recent = RecentMessages(NodeConfig(recent_bytes_max=3 * size))
+    config = NodeConfig(recent_bytes_max=3 * size)
+    recent = RecentMessages(config)
     kept: dict[int, bytes] = {}
     settled: set[int] = set()
     for number, content in arrivals:
-        id, copy = message_id(number), signed[number, content]
+        copy = signed[number, content]
+        message = placed(message_id(number), signed=copy)
         if number not in kept:
-            assert recent.contradicted(id, copy) is None
-            recent.add(id, copy, NOW_NS)
+            assert recent.contradicted(message) is None
+            recent.add(message, NOW_NS)
             kept[number] = copy
             for old in list(kept)[:-3]:
                 del kept[old]
                 settled.discard(old)
         elif kept[number] == copy or number in settled:
-            assert recent.contradicted(id, copy) is None
+            assert recent.contradicted(message) is None
         else:
-            assert recent.contradicted(id, copy) == kept[number]
-            recent.settle(id)
+            assert recent.contradicted(message) == kept[number]
+            recent.settle(message)
             settled.add(number)
     assert len(recent._settled) == len(settled)

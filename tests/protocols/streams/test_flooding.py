@@ -24,6 +24,7 @@ from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.config import CONTENT_BYTES_MAX, HOPS_MAX, NodeConfig
 from shoal.protocols.streams.flooding import Channel, Flooding
 from shoal.protocols.streams.messages import Close, Flood, Position, VerifiedMessage
+from shoal.protocols.streams.placed import read_placed
 from shoal.protocols.streams.wire import StreamsCodec, encode_body, split_signed
 from tests.support.streams import (
     ALICE,
@@ -42,6 +43,7 @@ from tests.support.streams import (
     message_id,
     node,
     of_kind,
+    placed,
     reasons,
 )
 
@@ -65,6 +67,10 @@ class Floor:
     def offend(self, peer: NodeId, reason: str) -> list[Effect]:
         self.offences.append((peer, reason))
         return [Rejected(peer, reason)]
+
+    def has_seen(self, id: MessageId) -> bool:
+        here = placed(id)
+        return bool(self.channel.seen.seen(here.chain, here.number))
 
     def receive(self, peer: NodeId, flood: Flood) -> list[Effect]:
         return self.flooding.receive(peer, flood, self.now_ns)
@@ -95,7 +101,7 @@ def test_the_first_copy_is_checked_and_nothing_else_happens_yet() -> None:
     flood = flood_of(body_of(message_id()))
     assert floor.receive(ALICE, flood) == [verify_of(flood)]
     assert floor.flooding.pending_count() == 1
-    assert not floor.channel.seen.seen(message_id())
+    assert not floor.has_seen(message_id())
 
 
 def test_a_valid_message_goes_on_to_everyone_but_its_sender() -> None:
@@ -110,7 +116,7 @@ def test_a_valid_message_goes_on_to_everyone_but_its_sender() -> None:
         Sent(id, 2),
     ]
     assert floor.flooding.pending_count() == 0
-    assert floor.channel.seen.seen(id)
+    assert floor.has_seen(id)
 
 
 def test_the_signed_bytes_go_on_as_they_came() -> None:
@@ -157,7 +163,7 @@ def test_own_messages_go_to_all_neighbours() -> None:
     floor = Floor()
     body = body_of(message_id())
     flood = flood_of(body)
-    message = VerifiedMessage(body.id, None, 0, body.content, flood.signed)
+    message = read_placed(flood.signed)
     assert floor.flooding.originate(floor.channel, message, NOW_NS) == [
         Send(Flood(0, 0, NOW_US, flood.signed), (ALICE, BOB, DAVE)),
         Sent(body.id, 3),
@@ -290,7 +296,7 @@ def test_a_bad_signature_is_an_offence_of_whoever_sent_it() -> None:
     forged = flood_of(body_of(message_id()), signer=MALLORY)
     assert floor.take(BOB, forged) == [Rejected(BOB, "bad-signature")]
     assert floor.offences == [(BOB, "bad-signature")]
-    assert not floor.channel.seen.seen(message_id())
+    assert not floor.has_seen(message_id())
 
 
 def test_a_stream_that_is_not_ours_is_refused_unchecked() -> None:

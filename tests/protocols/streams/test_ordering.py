@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocols.streams.duplicates import Number
-from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.protocols.streams.messages import Position
 from shoal.protocols.streams.ordering import ChainOrder, Delivery
-from tests.support.streams import message_id
+from tests.support.streams import message_id, placed
 
 START = 100
 BASELINE: Number = (START, 0)
@@ -17,7 +17,7 @@ BASELINE: Number = (START, 0)
 def delivery(timestamp_ms: int, previous_ms: int | None) -> Delivery:
     previous = None if previous_ms is None else Position(previous_ms, 0)
     id = message_id(timestamp_ms=timestamp_ms)
-    return Delivery(VerifiedMessage(id, previous, 0, b"", b""), 1, 0)
+    return Delivery(placed(id, previous), 1, 0)
 
 
 def chain(count: int) -> list[Delivery]:
@@ -35,7 +35,7 @@ def test_whatever_the_order_of_arrival_delivery_is_in_order(arrivals: list[int])
     order, messages = ChainOrder(BASELINE, 100), chain(8)
     got = [t for at in arrivals for t in times(order.arrived(messages[at]))]
     assert got == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert order.waiting_count() == 0
+    assert order.waiting is None
 
 
 def test_a_gap_that_is_given_up_is_told_on_the_next_message_only() -> None:

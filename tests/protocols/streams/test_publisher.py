@@ -14,6 +14,7 @@ from shoal.base.units import MS_NS
 from shoal.protocols.streams.config import CONTENT_BYTES_MAX, FRAME_BYTES_MAX
 from shoal.protocols.streams.duplicates import DuplicateDetector
 from shoal.protocols.streams.messages import Flood, Position, VerifiedMessage
+from shoal.protocols.streams.placed import place
 from shoal.protocols.streams.publisher import Publisher
 from shoal.protocols.streams.wire import StreamsCodec, decode_body, split_signed
 from tests.support.streams import ME, NOW_MS, NOW_NS, OTHER_STREAM, STREAM, sign_as
@@ -67,11 +68,9 @@ def test_a_chain_has_one_range_however_the_clock_jumps(steps_ns: list[int]) -> N
     for step_ns in steps_ns:
         now_ns += step_ns
         message = make(publisher, now_ns=now_ns)
-        last = message.previous
-        before = None if last is None else (last.timestamp_ms, last.sequence)
-        here = (message.id.timestamp_ms, message.id.sequence)
-        assert before is None or before < here
-        assert detector.mark(before, here)
+        here = place(message)
+        assert here.before < here.number
+        assert detector.mark(here.before, here.number)
     assert len(detector.ranges) == 1
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.base.ids import NodeId
-from shoal.base.units import MS_NS
+from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
 from shoal.protocols.streams.chains import ChainTable
@@ -12,6 +12,7 @@ from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
 from shoal.protocols.streams.messages import Fill, FillDone, Flood, Head, Heads, Position
 from shoal.protocols.streams.ordering import Delivery
+from shoal.protocols.streams.placed import PlacedMessage
 from shoal.protocols.streams.recent import RecentMessages
 from shoal.protocols.streams.repair import Repair
 from tests.support.streams import (
@@ -23,6 +24,7 @@ from tests.support.streams import (
     NOW_NS,
     STREAM,
     message_id,
+    placed,
     sent,
 )
 
@@ -42,9 +44,13 @@ class Shop:
     def take(self, number: int, previous: int | None) -> list[Effect]:
         """Carol's message of so many milliseconds from now was taken."""
         id = message_id(timestamp_ms=NOW_MS + number, publisher=CAROL)
-        self.table.mark(id, None if previous is None else Position(NOW_MS + previous, 0))
-        self.recent.add(id, f"message {number}".encode(), self.now_ns)
+        before = None if previous is None else Position(NOW_MS + previous, 0)
+        self.keep(placed(id, before, f"message {number}".encode()))
         return self.repair.seen(CHAIN, self.now_ns)
+
+    def keep(self, message: PlacedMessage) -> None:
+        assert self.table.take(message)
+        self.recent.add(message, self.now_ns)
 
     def tick(self, after_ns: int, *active: NodeId) -> tuple[list[Effect], list[Delivery]]:
         self.now_ns += after_ns
@@ -313,7 +319,7 @@ def test_what_only_heads_told_of_is_not_taken_for_seen_when_it_is_given_up() -> 
     effects: list[Effect] = []
     while GapAbandoned(STREAM, CAROL, "c") not in effects:
         effects, _ = shop.tick(shop.config.fill_wait_ns)
-    assert not shop.table.seen(message_id(timestamp_ms=NOW_MS + 2, publisher=CAROL))
+    assert shop.table.seen(CHAIN, (NOW_MS + 2, 0)) is False
     shop.take(2, 1)
     assert shop.table.gaps(CHAIN) == []
 
@@ -365,23 +371,37 @@ def test_a_neighbour_cannot_ask_without_end() -> None:
 
 
 def test_what_is_kept_for_neighbours_is_bounded_in_bytes_and_age() -> None:
-    recent = RecentMessages(NodeConfig(recent_bytes_max=100, recent_ns=1000))
+    shop = Shop(NodeConfig(recent_bytes_max=100, recent_ns=S_NS))
     for number in range(10):
-        recent.add(message_id(timestamp_ms=number, publisher=CAROL), bytes(30), NOW_NS)
-    chain = recent.heads(0, NOW_NS + 1)[0][0]
-    assert len(recent.between(chain, (-1, 0), (99, 0))) == 3
-    recent.add(message_id(timestamp_ms=50, publisher=CAROL), bytes(30), NOW_NS + 5000)
-    assert len(recent.between(chain, (-1, 0), (99, 0))) == 1
+        shop.keep(placed(message_id(timestamp_ms=number, publisher=CAROL), signed=bytes(30)))
+    assert len(shop.recent.between(CHAIN, (-1, 0), (99, 0))) == 3
+    shop.now_ns += 2 * S_NS
+    shop.keep(placed(message_id(timestamp_ms=50, publisher=CAROL), signed=bytes(30)))
+    assert len(shop.recent.between(CHAIN, (-1, 0), (99, 0))) == 1
 
 
-def test_heads_name_chains_with_news_and_no_more_than_fit() -> None:
-    recent = RecentMessages(NodeConfig())
+def test_heads_name_no_more_chains_than_fit_and_the_newest_of_them() -> None:
+    shop = Shop()
     for number in range(HEADS_MAX + 10):
-        recent.add(message_id(chain=f"c{number}"), b"x", NOW_NS + number)
-    after_ns = NOW_NS + 2 * HEADS_MAX
-    assert len(recent.heads(0, after_ns)) == HEADS_MAX
-    assert len(recent.heads(NOW_NS + HEADS_MAX, after_ns)) == 10
-    assert len(recent.heads(NOW_NS + HEADS_MAX, NOW_NS + HEADS_MAX + 4)) == 4
+        shop.keep(placed(message_id(chain=f"c{number}", timestamp_ms=NOW_MS + number)))
+    heads = shop.recent.heads()
+    assert len(heads) == HEADS_MAX
+    assert min(head.number for head in heads) == (NOW_MS + 10, 0)
+
+
+def test_chains_whose_newest_message_came_a_while_ago_are_quiet() -> None:
+    shop = Shop()
+    for number in range(6):
+        shop.now_ns = NOW_NS + number * S_NS
+        shop.keep(placed(message_id(chain=f"c{number % 4}", timestamp_ms=NOW_MS + number + 1)))
+
+    def quiet(now_s: int) -> list[str]:
+        told = shop.repair.tell_quiet((BOB,), NOW_NS + now_s * S_NS + shop.config.heads_ns)
+        return [head.chain for heads, _ in sent(told, Heads) for head in heads.chains]
+
+    assert quiet(3) == ["c2"]  # c0 and c1 went on
+    assert quiet(9) == ["c1", "c0", "c3"]
+    assert quiet(9) == []
 
 
 def test_a_chain_that_goes_quiet_is_told_once() -> None:

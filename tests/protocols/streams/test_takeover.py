@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -21,7 +22,8 @@ from shoal.kernel.inputs import Started, TimerFired
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.messages import Instruction, Join, Leave, Report, Status
 from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.topology import Pair, pair_of
+from shoal.protocols.streams.takeover import Takeover
+from shoal.protocols.streams.topology import LinkChanges, Pair, pair_of
 from shoal.protocols.streams.tracker import Tracker
 from tests.support.streams import (
     ALICE,
@@ -194,6 +196,44 @@ def test_a_newcomer_that_is_too_early_waits_for_the_first_that_can_be_told() -> 
             placed_after = at
             break
     assert 0 < placed_after < len(peers) - 1
+
+
+def test_newcomers_that_were_too_early_are_all_placed_when_there_is_room() -> None:
+    tracker, before = Successor(), overlay(60)
+    peers = list(before)
+    tracker.join(peers[0], *before[peers[0]])
+    early = [node(200 + number) for number in range(6)]
+    for peer in early:
+        tracker.join(peer)
+    for peer in peers[1:-1]:
+        tracker.join(peer, *before[peer])
+    state = tracker.machine.streams[STREAM]
+    assert state.takeover is not None, "the last one has not come"
+    assert all(state.policy.neighbours(peer) for peer in early)
+
+
+class Picky(RandomPolicy):
+    """Finds no place for one node."""
+
+    def place(self, node: NodeId, suits: Callable[[NodeId], bool]) -> LinkChanges:
+        return LinkChanges() if node == MALLORY else super().place(node, suits)
+
+
+def test_a_newcomer_for_whom_there_is_no_place_does_not_hold_up_those_behind_it() -> None:
+    policy = Picky(CONFIG.degree, Random(1))
+    takeover = Takeover(policy, CONFIG, 0)
+    for each, neighbours in (
+        (ALICE, (BOB, DAVE)),
+        (BOB, (ALICE,)),
+        (MALLORY, ()),
+        (CAROL, ()),
+        (EVE, ()),
+    ):
+        policy.join(each)
+        takeover.came(each, neighbours, 0)
+    made = takeover.place()
+    assert {peer for changes in made for peer in changes.touched()} >= {CAROL, EVE}
+    assert not takeover.is_over, "one is still waited for"
 
 
 def test_a_liar_does_not_hold_up_newcomers() -> None:

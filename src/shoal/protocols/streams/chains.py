@@ -1,5 +1,9 @@
 """What a node has seen of a stream, and delivered: per chain, and chains in bounded number.
 
+A chain of which everything came, from its first message on and in order, is known by its newest
+number alone: that is nearly all of them, and a simulation has millions. Any other has a
+`ChainState`, until its gaps are filled.
+
 A chain may be forgotten only when all it holds is stale, since stale messages are refused anyway;
 while the table is full of fresh chains, new ones are refused. So no flood of chains can make the
 node take a message twice.
@@ -7,157 +11,182 @@ node take a message twice.
 
 from __future__ import annotations
 
-from shoal.base.ids import MessageId, NodeId
+import msgspec
+
+from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.duplicates import DuplicateDetector, Number
-from shoal.protocols.streams.messages import Position
+from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector, Number
 from shoal.protocols.streams.ordering import ChainOrder, Delivery
-
-Chain = tuple[NodeId, int, str]  # publisher, partition, chain
-ChainKey = tuple[int, str]  # (partition, chain)
+from shoal.protocols.streams.placed import Chain, PlacedMessage
 
 # Room is asked for before the signature is checked, so refusing what somebody made up must cost
 # next to nothing: what is full is searched for stale chains at most this often.
 SEARCH_NS = 1 * S_NS
 
 
-def chain_of(id: MessageId) -> Chain:
-    """The chain that a message belongs to."""
-    return (id.publisher, id.partition, id.chain)
+class ChainState(msgspec.Struct, gc=False):
+    """A chain that is not whole: what was seen of it, and what was delivered."""
 
+    detector: DuplicateDetector
+    order: ChainOrder
 
-class ChainState:
-    """One chain: what was seen of it, and what was delivered."""
-
-    __slots__ = ("detector", "order")
-
-    def __init__(self, config: NodeConfig, baseline: Number) -> None:
-        self.detector = DuplicateDetector(config.ranges_per_chain_max)
-        self.order = ChainOrder(baseline, config.waiting_max)
-
-
-class _Publisher:
-    """The chains of one publisher."""
-
-    __slots__ = ("chains", "searched_ns")
-
-    def __init__(self) -> None:
-        self.chains: dict[ChainKey, ChainState] = {}
-        self.searched_ns = -SEARCH_NS
-
-    def forget_stale(self, oldest_fresh_ms: int) -> None:
-        for key, state in list(self.chains.items()):
-            if state.detector.newest[0] < oldest_fresh_ms:
-                del self.chains[key]
+    def is_whole(self) -> bool:
+        """Whether its newest number says it all."""
+        detector, order = self.detector, self.order
+        return (
+            detector.is_whole(BEGINNING)
+            and order.last == detector.newest
+            and order.waiting is None
+            and not order.gap
+        )
 
 
 class ChainTable:
-    """The chains of one stream, by publisher."""
+    """The chains of one stream."""
+
+    __slots__ = ("_config", "_newest", "_per_publisher", "_searched_ns", "_states", "baseline")
 
     def __init__(self, config: NodeConfig, since_ms: int = 0) -> None:
         self.baseline: Number = (since_ms, 0)
         """Where our own time in the stream begins: what lies before is history, and no gap."""
         self._config = config
-        self._publishers: dict[NodeId, _Publisher] = {}
+        self._newest: dict[Chain, Number] = {}  # of chains that are whole and delivered
+        self._states: dict[Chain, ChainState] = {}  # of all others
+        self._per_publisher: dict[NodeId, int] = {}
         self._searched_ns = -SEARCH_NS
 
     # Seen
 
-    def seen(self, id: MessageId) -> bool:
-        """Whether this position of its chain was marked before."""
-        publisher = self._publishers.get(id.publisher)
-        if publisher is None:
-            return False
-        state = publisher.chains.get((id.partition, id.chain))
-        return state is not None and state.detector.seen((id.timestamp_ms, id.sequence))
+    def seen(self, chain: Chain, number: Number) -> bool | None:
+        """Whether a position was taken or counts as seen; None if nothing of the chain was."""
+        newest = self._newest.get(chain)
+        if newest is not None:
+            return number <= newest
+        state = self._states.get(chain)
+        return None if state is None else state.detector.seen(number)
 
-    def mark(self, id: MessageId, previous: Position | None) -> ChainState | None:
-        """Mark a verified message; the chain it belongs to, or None if it was seen before."""
-        state = self._state(id)
-        before = None if previous is None else (previous.timestamp_ms, previous.sequence)
-        return state if state.detector.mark(before, (id.timestamp_ms, id.sequence)) else None
+    def take(self, message: PlacedMessage) -> bool:
+        """Mark a verified message as seen; False if it was before. Ask for room before."""
+        chain, before, number = message.chain, message.before, message.number
+        newest = self._newest.get(chain)
+        if newest is not None:
+            if number <= newest:
+                return False
+            if before == newest:  # the usual case
+                self._newest[chain] = number
+                return True
+        elif before == BEGINNING and chain not in self._states:
+            self._newest[chain] = number
+            self._count(chain[0], 1)
+            return True
+        return self._state(chain).detector.mark(before, number)
+
+    def is_whole(self, chain: Chain) -> bool:
+        """Whether nothing is missing of a chain, as far as it is ours to have: the usual case."""
+        if chain in self._newest:
+            return True
+        return self._states[chain].detector.is_whole(self.baseline)
 
     # Delivered
 
+    def ready(self, delivery: Delivery) -> list[Delivery]:
+        """What can be delivered, in order, now that a message was taken."""
+        chain = delivery.message.chain
+        if chain in self._newest:
+            return [delivery]
+        state = self._states[chain]
+        ready = state.order.arrived(delivery)
+        if state.is_whole():
+            del self._states[chain]
+            self._newest[chain] = state.detector.newest
+        return ready
+
     def give_up(self, chain: Chain, upto: Number) -> list[Delivery]:
         """What is missing of a chain up to a position will not come any more."""
-        state = self._find(chain)
-        if state is None:
+        if chain not in self._newest and chain not in self._states:
             return []
+        state = self._state(chain)
         state.detector.abandon(upto)
         return state.order.given_up(upto)
 
     def begin_delivery(self) -> None:
         """Subscribers came to a stream that we were in before: each chain goes on from here."""
-        for publisher in self._publishers.values():
-            for state in publisher.chains.values():
-                state.order.begin(state.detector.newest)
+        for state in self._states.values():
+            state.order.begin(state.detector.newest)
 
     # Missing
 
     def gaps(self, chain: Chain) -> list[tuple[Number, Number]]:
         """What is missing of a chain between what was seen, as ranges (after, upto]."""
-        state = self._find(chain)
+        state = self._states.get(chain)
         return [] if state is None else state.detector.gaps(self.baseline)
 
     def newest(self, chain: Chain) -> Number:
         """The highest position seen of a chain, or where our time begins."""
-        state = self._find(chain)
-        return self.baseline if state is None else max(self.baseline, state.detector.newest)
+        newest = self._newest.get(chain)
+        if newest is None:
+            state = self._states.get(chain)
+            newest = self.baseline if state is None else state.detector.newest
+        return max(self.baseline, newest)
 
     def lacks(self, chain: Chain, number: Number, now_ns: int) -> bool:
         """Whether a position that somebody else has seen is one that we should have."""
+        if self.seen(chain, number):
+            return False
         if number <= self.baseline or number[0] < self._oldest_fresh_ms(now_ns):
             return False
-        if number[0] * MS_NS > now_ns + self._config.future_ns:
-            return False  # whoever says so lies: we would not take it
-        state = self._find(chain)
-        return state is None or not state.detector.seen(number)
+        # If it lies in the future, whoever says so lies: we would not take it.
+        return number[0] * MS_NS <= now_ns + self._config.future_ns
 
     # Bounds
 
-    def has_room(self, id: MessageId, now_ns: int) -> bool:
-        """Whether the chain is known or may be added, forgetting stale chains if need be."""
-        publisher = self._publishers.get(id.publisher)
-        if publisher is None:
-            most = self._config.publishers_per_stream_max
-            if len(self._publishers) >= most and now_ns - self._searched_ns >= SEARCH_NS:
-                self._searched_ns = now_ns
-                self._forget_stale(now_ns)
-            return len(self._publishers) < most
-        if (id.partition, id.chain) in publisher.chains:
+    def has_room(self, chain: Chain, now_ns: int) -> bool:
+        """Whether a chain is there or may be added, forgetting stale chains if need be."""
+        if chain in self._newest or chain in self._states or self._may_add(chain[0]):
             return True
-        most = self._config.chains_per_publisher_max
-        if len(publisher.chains) >= most and now_ns - publisher.searched_ns >= SEARCH_NS:
-            publisher.searched_ns = now_ns
-            publisher.forget_stale(self._oldest_fresh_ms(now_ns))
-        return len(publisher.chains) < most
+        if now_ns - self._searched_ns < SEARCH_NS:
+            return False
+        self._searched_ns = now_ns
+        self._forget_stale(self._oldest_fresh_ms(now_ns))
+        return self._may_add(chain[0])
 
     def chain_count(self) -> int:
         """How many chains are held."""
-        return sum(len(publisher.chains) for publisher in self._publishers.values())
+        return len(self._newest) + len(self._states)
 
-    def _forget_stale(self, now_ns: int) -> None:
-        oldest_fresh_ms = self._oldest_fresh_ms(now_ns)
-        for id, publisher in list(self._publishers.items()):
-            publisher.forget_stale(oldest_fresh_ms)
-            if not publisher.chains:
-                del self._publishers[id]
+    def _may_add(self, publisher: NodeId) -> bool:
+        count = self._per_publisher.get(publisher, 0)
+        if count == 0:
+            return len(self._per_publisher) < self._config.publishers_per_stream_max
+        return count < self._config.chains_per_publisher_max
+
+    def _forget_stale(self, oldest_fresh_ms: int) -> None:
+        newest = [*self._newest.items()]
+        newest += [(chain, state.detector.newest) for chain, state in self._states.items()]
+        for chain, number in newest:
+            if number[0] < oldest_fresh_ms:
+                self._newest.pop(chain, None)
+                self._states.pop(chain, None)
+                self._count(chain[0], -1)
 
     def _oldest_fresh_ms(self, now_ns: int) -> int:
         return (now_ns - self._config.freshness_ns) // MS_NS
 
-    def _find(self, chain: Chain) -> ChainState | None:
-        publisher = self._publishers.get(chain[0])
-        return None if publisher is None else publisher.chains.get((chain[1], chain[2]))
+    def _count(self, publisher: NodeId, more: int) -> None:
+        count = self._per_publisher.pop(publisher, 0) + more
+        if count:
+            self._per_publisher[publisher] = count
 
-    def _state(self, id: MessageId) -> ChainState:
-        publisher = self._publishers.get(id.publisher)
-        if publisher is None:
-            publisher = self._publishers[id.publisher] = _Publisher()
-        state = publisher.chains.get((id.partition, id.chain))
-        if state is None:
-            state = ChainState(self._config, self.baseline)
-            publisher.chains[id.partition, id.chain] = state
-        return state
+    def _state(self, chain: Chain) -> ChainState:
+        """The state of a chain that is not whole, or not any more, or new."""
+        state = self._states.get(chain)
+        if state is not None:
+            return state
+        newest = self._newest.pop(chain, BEGINNING)
+        if newest == BEGINNING:
+            self._count(chain[0], 1)
+        detector = DuplicateDetector(self._config.ranges_per_chain_max, newest=newest)
+        order = ChainOrder(self.baseline, self._config.waiting_max, last=newest)
+        self._states[chain] = ChainState(detector, order)
+        return self._states[chain]

@@ -50,6 +50,16 @@ class NodeConfig(msgspec.Struct, frozen=True):
     seek_ns: int = 3 * S_NS
     """Trackers that streams would rather be with are tried about this often."""
 
+    answer_ns: int = 12 * S_NS
+    answer_linked_ns: int = 60 * S_NS
+    """A tracker that has not answered a Join by then is passed over: four Joins, and twice as long
+    as a takeover holds its answers back. A node that has neighbours loses nothing by waiting, and
+    might lose them if it alone went on."""
+
+    silent_max_ns: int = 120 * S_NS
+    """A tracker that speaks but answers no Join is tried again after `seek_ns`, then after twice as
+    long, and so on up to this."""
+
     linger_ns: int = 1 * S_NS
     """A stream that moved to a better tracker leaves the old one after this, when all have moved
     whose links the old one would move meanwhile."""
@@ -121,6 +131,11 @@ class NodeConfig(msgspec.Struct, frozen=True):
     storage_wait_ns: int = 15 * S_NS
     """Storage answers by then, also if two of its nodes have to be given up first. A node that
     has no machine to ask with waits in vain, and no longer."""
+
+    absent_ns: int = 5 * S_NS
+    absent_before_ns: int = 30 * S_NS
+    """A node that was without neighbours for this long asks storage for what was published since,
+    and before that: links are given up some time after they fall silent, and clocks differ."""
 
     fill_bytes_max: int = 256 * KIB
     """One answer; what is left is asked for again."""

@@ -2,8 +2,8 @@
 
 A chain's messages each name the one before, so a message at n after p says that nothing lies
 between them: (p, n] is seen, and the first message of a chain says that nothing came before.
-Without gaps, one range holds a chain's whole past. At most
-`ranges_max` ranges are kept; below the lowest one dropped everything counts as seen, for a
+Without gaps, one range holds a chain's whole past, and a detector is no more than its two ends. At
+most `ranges_max` ranges are kept; below the lowest one dropped everything counts as seen, for a
 forgotten range must not let an old message in again.
 """
 
@@ -11,48 +11,47 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+import msgspec
+
 Number = tuple[int, int]  # (timestamp_ms, sequence)
 BEGINNING: Number = (-1, 0)  # before every message
 
 
-class DuplicateDetector:
+class DuplicateDetector(msgspec.Struct, gc=False):
     """Seen positions of one chain, as sorted disjoint ranges (start, end]."""
 
-    __slots__ = ("_ends", "_floor", "_ranges_max", "_starts")
-
-    def __init__(self, ranges_max: int) -> None:
-        self._ranges_max = ranges_max
-        self._starts: list[Number] = []
-        self._ends: list[Number] = []
-        self._floor: Number = BEGINNING
+    ranges_max: int
+    start: Number = BEGINNING
+    newest: Number = BEGINNING
+    """The last range; newest is the highest position seen."""
+    older: tuple[list[Number], list[Number]] | None = None
+    """Starts and ends of the ranges below it, if there are any."""
+    floor: Number = BEGINNING
 
     def seen(self, number: Number) -> bool:
         """Whether a position was marked, or lies below what is remembered."""
-        ends = self._ends
-        if not ends:
-            return number <= self._floor
-        if number > ends[-1]:
+        if number > self.newest:
             return False
-        if number > self._starts[-1]:
+        if number > self.start or number <= self.floor:
             return True
-        if number <= self._floor:
-            return True
-        return number > self._starts[bisect_left(ends, number)]
+        if self.older is None:
+            return False
+        starts, ends = self.older
+        at = bisect_left(ends, number)
+        return at < len(ends) and number > starts[at]
 
-    def mark(self, previous: Number | None, number: Number) -> bool:
-        """Mark (previous, number]; False if number was seen before."""
+    def mark(self, before: Number, number: Number) -> bool:
+        """Mark (before, number]; False if number was seen already."""
+        newest = self.newest
+        if before == newest and number > newest:  # in order: the usual case
+            self.newest = number
+            return True
         if self.seen(number):
             return False
-        ends = self._ends
-        if previous is None:
-            previous = BEGINNING
-        elif previous >= number:
+        if before >= number:
             # A publisher that contradicts itself: the message stands for itself alone.
-            previous = (number[0], number[1] - 1)
-        if ends and previous == ends[-1]:  # in order: the usual case
-            ends[-1] = number
-            return True
-        self._merge(previous, number)
+            before = (number[0], number[1] - 1)
+        self._merge(before, number)
         return True
 
     def abandon(self, upto: Number) -> None:
@@ -61,41 +60,41 @@ class DuplicateDetector:
 
     def is_whole(self, baseline: Number) -> bool:
         """Whether nothing is missing between the baseline and the newest: the usual case."""
-        starts = self._starts
-        return len(starts) == 1 and starts[0] <= baseline
+        return self.older is None and self.start <= baseline
 
     def gaps(self, baseline: Number) -> list[tuple[Number, Number]]:
         """Ranges (after, upto] above the baseline that are missing between those seen."""
-        starts, ends = self._starts, self._ends
-        missing = [(ends[i], starts[i + 1]) for i in range(len(ends) - 1)]
-        floor = max(baseline, self._floor)
-        if starts and starts[0] > floor:
-            missing.insert(0, (floor, starts[0]))
+        ranges = self.ranges
+        missing = [(ranges[i][1], ranges[i + 1][0]) for i in range(len(ranges) - 1)]
+        floor = max(baseline, self.floor)
+        if ranges and ranges[0][0] > floor:
+            missing.insert(0, (floor, ranges[0][0]))
         return [(max(after, floor), upto) for after, upto in missing if upto > floor]
 
-    def _merge(self, previous: Number, number: Number) -> None:
-        starts, ends = self._starts, self._ends
-        # Ranges that touch (previous, number] melt into it. The one that follows number cannot
+    def _merge(self, before: Number, number: Number) -> None:
+        starts, ends = self.older or ([], [])
+        if self.newest > BEGINNING:
+            starts.append(self.start)
+            ends.append(self.newest)
+        # Ranges that touch (before, number] melt into it. The one that follows number cannot
         # start before it, or number would have been seen.
-        low = bisect_left(ends, previous)
+        low = bisect_left(ends, before)
         high = low
         while high < len(ends) and starts[high] <= number:
             high += 1
-        start, end = previous, number
+        start, end = before, number
         if low < high:
             start, end = min(start, starts[low]), max(end, ends[high - 1])
         starts[low:high] = [start]
         ends[low:high] = [end]
-        if len(ends) > self._ranges_max:
-            self._floor = ends.pop(0)
+        if len(ends) > self.ranges_max:
+            self.floor = ends.pop(0)
             starts.pop(0)
+        self.start, self.newest = starts.pop(), ends.pop()
+        self.older = (starts, ends) if starts else None
 
     @property
     def ranges(self) -> list[tuple[Number, Number]]:
         """The ranges, oldest first."""
-        return list(zip(self._starts, self._ends, strict=True))
-
-    @property
-    def newest(self) -> Number:
-        """The highest position seen."""
-        return self._ends[-1] if self._ends else self._floor
+        older = [] if self.older is None else list(zip(*self.older, strict=True))
+        return older if self.newest == BEGINNING else [*older, (self.start, self.newest)]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shoal.base.errors import MalformedMessage
-from shoal.base.ids import INT63_MAX, MessageId, NodeId, StreamId
+from shoal.base.ids import INT63_MAX, NodeId, StreamId
 from shoal.base.units import MS_NS, US_NS
 from shoal.kernel.effects import Effect, Notify, Send, Verify
 from shoal.kernel.records import (
@@ -28,7 +28,7 @@ from shoal.kernel.records import (
     Rejected,
     Sent,
 )
-from shoal.protocols.streams.chains import ChainTable, chain_of
+from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.commands import (
     EquivocationSeen,
     JoinStream,
@@ -37,13 +37,17 @@ from shoal.protocols.streams.commands import (
 )
 from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
 from shoal.protocols.streams.history.messages import FilledFromStorage
-from shoal.protocols.streams.messages import Body, Close, Flood, VerifiedMessage
+from shoal.protocols.streams.messages import Close, Flood
 from shoal.protocols.streams.ordering import Delivery
-from shoal.protocols.streams.recent import RecentMessages
+from shoal.protocols.streams.placed import PlacedMessage, read_placed
+from shoal.protocols.streams.recent import Known, RecentMessages
 from shoal.protocols.streams.repair import Repair
-from shoal.protocols.streams.wire import decode_body, split_signed
+from shoal.protocols.streams.wire import split_signed
 
 HANDLING_GAIN = 16  # one message counts a sixteenth: bursts of checks even out
+
+Read = Callable[[bytes], PlacedMessage]
+"""What signed bytes say, as read_placed; a simulation has its nodes read each message once."""
 
 
 class Channel:
@@ -66,7 +70,7 @@ class Channel:
         config: NodeConfig,
         since_ms: int = 0,
         node: NodeId | None = None,
-        known: dict[bytes, MessageId] | None = None,
+        known: Known | None = None,
     ) -> None:
         self.seen = ChainTable(config, since_ms)
         self.recent = RecentMessages(config, known)
@@ -91,7 +95,7 @@ class Channel:
 class _Pending(msgspec.Struct, frozen=True, gc=False):
     peer: NodeId
     flood: Flood
-    body: Body
+    message: PlacedMessage
     received_ns: int
 
 
@@ -103,13 +107,15 @@ class Flooding:
         config: NodeConfig,
         channels: dict[StreamId, Channel],
         offend: Callable[[NodeId, str], list[Effect]],
+        read: Read = read_placed,
     ) -> None:
         self._config = config
+        self._read = read
         self._channels = channels
         self._offend = offend
         self._pending: dict[bytes, _Pending] = {}
         self._pending_bytes: dict[NodeId, int] = {}  # what each link has us hold
-        self.known: dict[bytes, MessageId] = {}
+        self.known: Known = {}
         """What all channels have kept of late: copies of it need not be read."""
         self.handling_ns = 0
         """How long new messages have lately been here before they went on."""
@@ -118,34 +124,36 @@ class Flooding:
         self, peer: NodeId, flood: Flood, now_ns: int, *, stored: bool = False
     ) -> list[Effect]:
         """One copy came in, from a neighbour or out of storage."""
-        known = self.known.get(flood.signed)
-        if known is not None and peer in self._channels[known.stream].neighbours:
-            return [ReceivedAgain(known, peer)]  # two copies in three end here
+        signed = flood.signed
+        known = self.known.get(signed)
+        if known is not None and peer in self._channels[known.id.stream].neighbours:
+            return [ReceivedAgain(known.id, peer)]  # two copies in three end here
         try:
-            body = decode_body(flood.signed)
+            message = self._read(signed)
         except MalformedMessage:
             return self._offend(peer, "malformed-body")
-        id = body.id
+        id = message.id
         channel = self._channels.get(id.stream)
         if channel is None:
             return [Rejected(peer, "not-my-stream")]
         if peer not in channel.neighbours and not stored:
             # It takes us for a neighbour: our Close was lost, or it is not honest.
             return [Rejected(peer, "not-a-neighbour"), Send(Close(id.stream, False), (peer,))]
-        if channel.seen.seen(id) and channel.recent.contradicted(id, flood.signed) is None:
+        if signed in self._pending:
             return [ReceivedAgain(id, peer)]
-        if flood.signed in self._pending:
+        seen = channel.seen.seen(message.chain, message.number)
+        if seen and channel.recent.contradicted(message) is None:
             return [ReceivedAgain(id, peer)]
-        refusal = self._refusal(channel, id, now_ns)
+        refusal = self._refusal(channel, message, now_ns)
         if refusal is not None:
             return [Rejected(peer, refusal)]
         held_bytes = self._pending_bytes.get(peer, 0) + _cost_bytes(flood)
         if held_bytes > self._config.pending_bytes_max:
             return [Rejected(peer, "too-many-unverified")]
         self._pending_bytes[peer] = held_bytes
-        self._pending[flood.signed] = _Pending(peer, flood, body, now_ns)
-        signature, signed_body = split_signed(flood.signed)
-        return [Verify(id.publisher, signed_body, signature, flood.signed)]
+        self._pending[signed] = _Pending(peer, flood, message, now_ns)
+        signature, signed_body = split_signed(signed)
+        return [Verify(id.publisher, signed_body, signature, signed)]
 
     def filled(self, node: NodeId, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
         """What this node's history machine found for a gap: taken like what neighbours send."""
@@ -169,19 +177,19 @@ class Flooding:
             del self._pending_bytes[peer]
         if not valid:
             return self._offend(peer, "bad-signature")
-        body, flood = pending.body, pending.flood
-        channel = self._channels.get(body.id.stream)
+        message, flood = pending.message, pending.flood
+        id = message.id
+        channel = self._channels.get(id.stream)
         if channel is None:
             return [Rejected(peer, "not-my-stream")]  # left while the check ran
         # Again, for the check took time: others may have taken the room, and a chain forgotten
         # meanwhile must not come back with a message that has become stale.
-        refusal = self._refusal(channel, body.id, now_ns)
+        refusal = self._refusal(channel, message, now_ns)
         if refusal is not None:
             return [Rejected(peer, refusal)]
-        chain = channel.seen.mark(body.id, body.previous)
-        if chain is None:
+        if not channel.seen.take(message):
             return self._seen_meanwhile(channel, pending)
-        channel.recent.add(body.id, signed, now_ns)
+        channel.recent.add(message, now_ns)
         handled_ns = now_ns - pending.received_ns
         self.handling_ns += (handled_ns - self.handling_ns) // HANDLING_GAIN
         # The age grows by what the last link and our own queue took, by the sender's clock and
@@ -190,38 +198,38 @@ class Flooding:
         now_us = now_ns // US_NS
         age_us = min(flood.age_us + max(0, now_us - flood.seen_us), INT63_MAX)
         hops = min(flood.hops + 1, HOPS_MAX)
-        effects: list[Effect] = [ReceivedFirst(body.id, peer, hops, age_us)]
+        effects: list[Effect] = [ReceivedFirst(id, peer, hops, age_us)]
         onward = tuple([n for n in channel.active if n != peer])
         if onward:
             copy = Flood(hops, age_us, now_us, signed)
             effects.append(Send(copy, onward))
-            effects.append(Sent(body.id, len(onward)))
-        if channel.subscribed or channel.kept:
-            message = VerifiedMessage(
-                body.id, body.previous, body.content_type, body.content, signed
-            )
-            if channel.kept:
-                effects.append(Notify(MessageTaken(message)))
+            effects.append(Sent(id, len(onward)))
+        if channel.kept:
+            effects.append(Notify(MessageTaken(message.message)))
         if channel.subscribed:
             delivery = Delivery(message, hops, age_us)
-            ready = chain.order.arrived(delivery) if channel.ordered else [delivery]
-            effects.extend(self.deliver(ready, now_ns))
-        if not chain.detector.is_whole(channel.seen.baseline):
-            effects.extend(channel.repair.seen(chain_of(body.id), now_ns))
+            ready = channel.seen.ready(delivery) if channel.ordered else (delivery,)
+            for delivery in ready:
+                self._deliver(delivery, now_ns, effects)
+        if not channel.seen.is_whole(message.chain):
+            effects.extend(channel.repair.seen(message.chain, now_ns))
         return effects
 
     def deliver(self, ready: Sequence[Delivery], now_ns: int) -> list[Effect]:
         """Hand messages to the local application."""
         effects: list[Effect] = []
         for delivery in ready:
-            message, hops = delivery.message, delivery.hops
-            effects.append(Notify(MessageArrived(message, hops, now_ns, delivery.gap_before)))
-            effects.append(Delivered(message.id, hops, delivery.age_us))
+            self._deliver(delivery, now_ns, effects)
         return effects
 
-    def originate(self, channel: Channel, message: VerifiedMessage, now_ns: int) -> list[Effect]:
+    def _deliver(self, delivery: Delivery, now_ns: int, effects: list[Effect]) -> None:
+        message, hops = delivery.message, delivery.hops
+        effects.append(Notify(MessageArrived(message.message, hops, now_ns, delivery.gap_before)))
+        effects.append(Delivered(message.id, hops, delivery.age_us))
+
+    def originate(self, channel: Channel, message: PlacedMessage, now_ns: int) -> list[Effect]:
         """Send a message of our own to every neighbour; whoever comes later may ask for it."""
-        channel.recent.add(message.id, message.signed, now_ns)
+        channel.recent.add(message, now_ns)
         if not channel.active:
             return []  # alone, perhaps only because the others are with another tracker
         flood = Flood(0, 0, now_ns // US_NS, message.signed)
@@ -233,23 +241,23 @@ class Flooding:
 
     def _seen_meanwhile(self, channel: Channel, pending: _Pending) -> list[Effect]:
         """A good signature under an id that we have: a copy, or a publisher that lies."""
-        id, second = pending.body.id, pending.flood.signed
-        first = channel.recent.contradicted(id, second)
+        message, second = pending.message, pending.flood.signed
+        first = channel.recent.contradicted(message)
         if first is None:
-            return [ReceivedAgain(id, pending.peer)]
-        channel.recent.settle(id)
+            return [ReceivedAgain(message.id, pending.peer)]
+        channel.recent.settle(message)
         # The neighbour that sent it is honest, for all we know: it may have seen this one first.
-        seen = EquivocationSeen(id.stream, first, second)
-        return [Equivocation(id, pending.peer), Notify(seen)]
+        seen = EquivocationSeen(message.id.stream, first, second)
+        return [Equivocation(message.id, pending.peer), Notify(seen)]
 
-    def _refusal(self, channel: Channel, id: MessageId, now_ns: int) -> str | None:
+    def _refusal(self, channel: Channel, message: PlacedMessage, now_ns: int) -> str | None:
         """Why a message is not taken now, whoever signed it."""
-        ahead_ns = id.timestamp_ms * MS_NS - now_ns
+        ahead_ns = message.id.timestamp_ms * MS_NS - now_ns
         if ahead_ns < -self._config.freshness_ns:
             return "stale"
         if ahead_ns > self._config.future_ns:
             return "from-the-future"
-        return None if channel.seen.has_room(id, now_ns) else "too-many-chains"
+        return None if channel.seen.has_room(message.chain, now_ns) else "too-many-chains"
 
 
 def _cost_bytes(flood: Flood) -> int:

@@ -20,14 +20,7 @@ from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import STREAM_ID_CHARS_MAX, NodeId, StreamId, show_node_id
 from shoal.base.units import MS_NS
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import (
-    CancelTimer,
-    CloseLink,
-    Effect,
-    Notify,
-    Send,
-    SetTimer,
-)
+from shoal.kernel.effects import CancelTimer, CloseLink, Effect, Notify, Send, SetTimer
 from shoal.kernel.inputs import (
     CommandIssued,
     Input,
@@ -40,6 +33,7 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Delivered, Published, Rejected
+from shoal.protocols.streams.absence import Absence
 from shoal.protocols.streams.commands import (
     JoinStream,
     LeaveStream,
@@ -50,7 +44,7 @@ from shoal.protocols.streams.commands import (
     StreamReady,
 )
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.flooding import Channel, Flooding
+from shoal.protocols.streams.flooding import Channel, Flooding, Read
 from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
@@ -64,9 +58,9 @@ from shoal.protocols.streams.messages import (
     Open,
     Ping,
     Pong,
-    VerifiedMessage,
 )
 from shoal.protocols.streams.overlay import Overlay
+from shoal.protocols.streams.placed import PlacedMessage, place, read_placed
 from shoal.protocols.streams.publisher import Publisher, Sign
 from shoal.protocols.streams.reports import Reporter
 from shoal.protocols.streams.ring import TrackerRing
@@ -79,7 +73,8 @@ class _Stream(msgspec.Struct):
     overlay: Overlay
     channel: Channel
     reporter: Reporter
-    held: list[VerifiedMessage] = []
+    absence: Absence
+    held: list[PlacedMessage] = []
     ready: bool = False
 
 
@@ -96,6 +91,7 @@ class StreamNode:
         chain: str,
         rng: Random,
         config: NodeConfig | None = None,
+        read: Read = read_placed,
     ) -> None:
         self.node = node
         self.config = config or NodeConfig()
@@ -105,7 +101,7 @@ class StreamNode:
         self._rng = rng
         self._publisher = Publisher(node, chain, sign)
         self._channels: dict[StreamId, Channel] = {}
-        self._flooding = Flooding(self.config, self._channels, self._offend)
+        self._flooding = Flooding(self.config, self._channels, self._offend, read)
         self._offences: dict[NodeId, int] = {}
         self._now_ns = 0
 
@@ -147,7 +143,7 @@ class StreamNode:
 
     def _link_opened(self, event: LinkOpened) -> list[Effect]:
         if event.purpose == TRACKER:
-            return self.trackers.opened(event.peer)
+            return self.trackers.opened(event.peer, self._now_ns)
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
             return [CloseLink(event.peer, event.purpose)]
@@ -231,7 +227,7 @@ class StreamNode:
     def _on_instruction(self, peer: NodeId, message: Instruction) -> list[Effect]:
         if peer not in self.trackers:
             return [Rejected(peer, "not-my-tracker")]
-        obeyed, effects = self.trackers.instructed(peer, message)
+        obeyed, effects = self.trackers.instructed(peer, message, self._now_ns)
         if not obeyed:
             return effects
         state = self.streams[message.stream]
@@ -240,7 +236,7 @@ class StreamNode:
     def _on_left(self, peer: NodeId, message: Left) -> list[Effect]:
         if peer not in self.trackers:
             return [Rejected(peer, "not-my-tracker")]
-        return self.trackers.left(peer, message.stream)
+        return self.trackers.left(peer, message.stream, self._now_ns)
 
     # Commands
 
@@ -259,7 +255,8 @@ class StreamNode:
         channel.ordered = command.ordered
         channel.joined(command)
         reporter = Reporter(command.stream, self.config)
-        self.streams[command.stream] = _Stream(overlay, channel, reporter)
+        absence = Absence(command.stream, self.node, self.config, self._now_ns)
+        self.streams[command.stream] = _Stream(overlay, channel, reporter, absence)
         self._channels[command.stream] = channel
         return self.trackers.join(overlay, self._now_ns)
 
@@ -289,15 +286,16 @@ class StreamNode:
         message = self._publisher.make(
             command.stream, command.partition, command.content_type, command.content, self._now_ns
         )
-        state.channel.seen.mark(message.id, message.previous)
+        placed = place(message)
+        state.channel.seen.take(placed)
         effects: list[Effect] = [
             Published(message.id, len(message.signed)),
             Notify(PublishAccepted(message.id, token, message.signed)),
         ]
         if hold:
-            state.held.append(message)
+            state.held.append(placed)
         else:
-            effects.extend(self._flooding.originate(state.channel, message, self._now_ns))
+            effects.extend(self._flooding.originate(state.channel, placed, self._now_ns))
         if state.channel.kept:
             effects.append(Notify(MessageTaken(message)))
         if state.channel.subscribed:
@@ -319,6 +317,7 @@ class StreamNode:
             # Whoever is new may lack what passed while the link was made, and so may we.
             added = tuple([p for p in after if p not in before])
             effects.extend(state.channel.repair.greet(added, self._now_ns))
+            effects.extend(state.absence.moved(bool(before), bool(after), self._now_ns))
         if state.overlay.handled and not state.ready:
             state.ready = True
             effects.append(SetTimer(("report", stream), self.config.report_first_ns))
@@ -334,7 +333,7 @@ class StreamNode:
         timer = SetTimer(("heads", state.overlay.stream), self.config.heads_ns)
         return [*state.channel.repair.tell_quiet(state.channel.active, self._now_ns), timer]
 
-    def _send_held(self, state: _Stream, message: VerifiedMessage) -> list[Effect]:
+    def _send_held(self, state: _Stream, message: PlacedMessage) -> list[Effect]:
         age_ns = self._now_ns - message.id.timestamp_ms * MS_NS
         if age_ns > self.config.freshness_ns:
             return [Rejected(self.node, "held-too-long")]  # everybody would refuse it as stale

@@ -10,83 +10,75 @@ from __future__ import annotations
 import msgspec
 
 from shoal.protocols.streams.duplicates import BEGINNING, Number
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.placed import PlacedMessage
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """A message whose turn it is."""
 
-    message: VerifiedMessage
+    message: PlacedMessage
     hops: int
     age_us: int
     gap_before: bool = False
 
 
-class ChainOrder:
+class ChainOrder(msgspec.Struct, gc=False):
     """Puts the messages of one chain in order for the local subscribers."""
 
-    __slots__ = ("_baseline", "_gap", "_last", "_waiting", "_waiting_max")
-
-    def __init__(self, baseline: Number, waiting_max: int) -> None:
-        self._baseline = baseline  # whatever lies before our own beginning is history, and no gap
-        self._last = BEGINNING  # what was delivered, also of what was under way when we joined
-        self._gap = False  # something was given up before the next message
-        self._waiting: dict[Number, Delivery] = {}
-        self._waiting_max = waiting_max
+    baseline: Number
+    """Whatever lies before our own beginning is history, and no gap."""
+    waiting_max: int
+    last: Number = BEGINNING
+    """What was delivered, also of what was under way when we joined."""
+    gap: bool = False
+    """Something was given up before the next message."""
+    waiting: dict[Number, Delivery] | None = None
 
     def arrived(self, delivery: Delivery) -> list[Delivery]:
         """A message came: what can be delivered now, in order."""
-        number = _number(delivery.message)
-        if number <= self._last:
+        message, last = delivery.message, self.last
+        number = message.number
+        if number <= last:
             return []
         # In order; or under way when we joined, where nothing can be missed.
-        floor = self._last if self._last > self._baseline else self._baseline
-        if _before(delivery.message) <= floor or number <= floor:
-            taken = self._take(number, delivery)
-            return [taken, *self._drain()] if self._waiting else [taken]
-        self._waiting[number] = delivery
-        if len(self._waiting) > self._waiting_max:
-            return self.given_up(_before(self._waiting[min(self._waiting)].message))
+        floor = last if last > self.baseline else self.baseline
+        if message.before <= floor or number <= floor:
+            taken = self._take(delivery)
+            return [taken] if self.waiting is None else [taken, *self._drain()]
+        if self.waiting is None:
+            self.waiting = {}
+        self.waiting[number] = delivery
+        if len(self.waiting) > self.waiting_max:
+            return self.given_up(self.waiting[min(self.waiting)].message.before)
         return []
 
     def begin(self, after: Number) -> None:
         """Subscribers come only now: what was seen before is none of theirs."""
-        self._last = max(self._last, after)
+        self.last = max(self.last, after)
 
     def given_up(self, upto: Number) -> list[Delivery]:
         """Nothing up to a position will come any more."""
-        if upto <= max(self._last, self._baseline):
+        if upto <= max(self.last, self.baseline):
             return []
-        self._last, self._gap = upto, True
+        self.last, self.gap = upto, True
         return self._drain()
-
-    def waiting_count(self) -> int:
-        """Messages that came too early."""
-        return len(self._waiting)
 
     def _drain(self) -> list[Delivery]:
         ready: list[Delivery] = []
-        for number in sorted(self._waiting) if self._waiting else ():
-            delivery = self._waiting[number]
-            if _before(delivery.message) > max(self._last, self._baseline):
+        waiting = self.waiting or {}
+        for number in sorted(waiting):
+            delivery = waiting[number]
+            if delivery.message.before > max(self.last, self.baseline):
                 break
-            del self._waiting[number]
-            if number > self._last:
-                ready.append(self._take(number, delivery))
+            del waiting[number]
+            if number > self.last:
+                ready.append(self._take(delivery))
+        self.waiting = waiting or None
         return ready
 
-    def _take(self, number: Number, delivery: Delivery) -> Delivery:
-        self._last = number
-        if not self._gap:
+    def _take(self, delivery: Delivery) -> Delivery:
+        self.last = delivery.message.number
+        if not self.gap:
             return delivery
-        self._gap = False
+        self.gap = False
         return msgspec.structs.replace(delivery, gap_before=True)
-
-
-def _number(message: VerifiedMessage) -> Number:
-    return (message.id.timestamp_ms, message.id.sequence)
-
-
-def _before(message: VerifiedMessage) -> Number:
-    previous = message.previous
-    return BEGINNING if previous is None else (previous.timestamp_ms, previous.sequence)

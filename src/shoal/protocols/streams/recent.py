@@ -4,101 +4,141 @@ a publisher who contradicts itself is found out."""
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
+from operator import attrgetter
 
 from shoal.base.ids import MessageId
-from shoal.protocols.streams.chains import Chain, chain_of
+from shoal.base.units import MS_NS
 from shoal.protocols.streams.config import HEADS_MAX, SIGNATURE_BYTES, NodeConfig
 from shoal.protocols.streams.duplicates import Number
+from shoal.protocols.streams.placed import Chain, PlacedMessage
 
-Kept = tuple[int, int, Chain, Number]  # when, how many bytes, which
+MARK_NS = 100 * MS_NS  # how exactly it is known when something came
+
+Known = dict[bytes, PlacedMessage]
+
+_number = attrgetter("number")
 
 
 class RecentMessages:
-    """The last messages of one stream, bounded in bytes and age, oldest dropped first."""
+    """The last messages of one stream, bounded in bytes and age, oldest dropped first.
 
-    def __init__(self, config: NodeConfig, known: dict[bytes, MessageId] | None = None) -> None:
+    They are kept in the order in which they came; when that was is noted once for all that came
+    within MARK_NS. What is rarely asked for, the messages of one chain, is searched for.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_bytes_max",
+        "_config",
+        "_dropped",
+        "_held",
+        "_known",
+        "_marked_ns",
+        "_marks",
+        "_order",
+        "_settled",
+        "_told",
+    )
+
+    def __init__(self, config: NodeConfig, known: Known | None = None) -> None:
         """`known` is to name what is kept here, by its bytes; others may be in it, too."""
-        self._known = {} if known is None else known
-        self._recent_ns = config.recent_ns
-        self._bytes_max = config.recent_bytes_max
         self._config = config
-        self._chains: dict[Chain, dict[Number, bytes]] = {}
-        self._order: deque[Kept] = deque()
-        self._heads: dict[Chain, tuple[Number, int]] = {}  # newest and when; latest last
-        self._settled: set[tuple[Chain, Number]] = set()  # ids known to have two bodies
+        self._bytes_max = config.recent_bytes_max
+        self._known: Known = {} if known is None else known
+        self._held: dict[MessageId, PlacedMessage] = {}
+        self._order: deque[PlacedMessage] = deque()
+        self._dropped = 0  # so many came before the first of them
+        self._marks: deque[tuple[int, int]] = deque()  # at that time, so many had come before
+        self._marked_ns = -MARK_NS
+        self._told = 0  # so many of all that came have been looked at for quiet chains
+        self._settled: set[MessageId] = set()  # known to have two bodies
         self._bytes = 0
 
-    def add(self, id: MessageId, signed: bytes, now_ns: int) -> None:
-        """Keep a message that was verified."""
-        chain, number = chain_of(id), (id.timestamp_ms, id.sequence)
-        kept = self._chains.get(chain)
-        if kept is None:
-            kept = self._chains[chain] = {}
-        kept[number] = signed
-        self._known[signed] = id
-        head = self._heads.pop(chain, None)
-        newest = number if head is None or head[0] < number else head[0]
-        self._heads[chain] = (newest, now_ns)
-        order, size_bytes = self._order, len(signed)
-        order.append((now_ns, size_bytes, chain, number))
-        self._bytes += size_bytes
-        oldest_ns = now_ns - self._recent_ns
-        while self._bytes > self._bytes_max or order[0][0] < oldest_ns:
-            self._drop(order.popleft())
+    def add(self, message: PlacedMessage, now_ns: int) -> None:
+        """Keep a verified message."""
+        if now_ns - self._marked_ns >= MARK_NS:
+            self._marked_ns = now_ns
+            self._marks.append((now_ns, self._dropped + len(self._order)))
+            self._drop_old(now_ns)
+        signed = message.signed
+        self._known[signed] = message
+        self._held[message.id] = message
+        self._order.append(message)
+        self._bytes += len(signed)
+        while self._bytes > self._bytes_max:
+            self._drop()
 
-    def contradicted(self, id: MessageId, signed: bytes) -> bytes | None:
+    def contradicted(self, message: PlacedMessage) -> bytes | None:
         """The message that we hold under an id, if this one says something else.
 
         None once an id is settled: the proof was found, and further bodies prove nothing more.
         """
-        kept = self._chains.get((id.publisher, id.partition, id.chain))
-        held = None if kept is None else kept.get((id.timestamp_ms, id.sequence))
-        if held is None or held == signed:  # two copies in three end here
+        held = self._held.get(message.id)
+        if held is None or message.id in self._settled:
             return None
         # The same body may have several good signatures: it is the same message.
-        if memoryview(held)[SIGNATURE_BYTES:] == memoryview(signed)[SIGNATURE_BYTES:]:
-            return None
-        settled = (chain_of(id), (id.timestamp_ms, id.sequence)) in self._settled
-        return None if settled else held
+        body = memoryview(held.signed)[SIGNATURE_BYTES:]
+        return None if body == memoryview(message.signed)[SIGNATURE_BYTES:] else held.signed
 
-    def settle(self, id: MessageId) -> None:
+    def settle(self, message: PlacedMessage) -> None:
         """Two signed bodies were found under an id that we hold."""
-        self._settled.add((chain_of(id), (id.timestamp_ms, id.sequence)))
+        self._settled.add(message.id)
 
     def between(self, chain: Chain, after: Number, upto: Number) -> list[bytes]:
         """Messages of a chain in (after, upto], in order, up to the size of one answer."""
-        kept = self._chains.get(chain, {})
+        kept = [m for m in self._order if m.chain == chain and after < m.number <= upto]
         found: list[bytes] = []
         size_bytes = 0
-        for number in sorted(n for n in kept if after < n <= upto):
-            size_bytes += len(kept[number])
+        for message in sorted(kept, key=_number):
+            size_bytes += len(message.signed)
             if found and size_bytes > self._config.fill_bytes_max:
                 break
-            found.append(kept[number])
+            found.append(message.signed)
         return found
 
-    def heads(self, since_ns: int, before_ns: int) -> list[tuple[Chain, Number]]:
-        """The newest message of each chain whose last one came in that time, latest first."""
-        found: list[tuple[Chain, Number]] = []
-        for chain, (number, kept_ns) in reversed(self._heads.items()):
-            if kept_ns < since_ns or len(found) == HEADS_MAX:
-                break
-            if kept_ns < before_ns:
-                found.append((chain, number))
-        return found
+    def heads(self) -> list[PlacedMessage]:
+        """The newest message of each chain, and of the newest chains if there are too many."""
+        newest: dict[Chain, PlacedMessage] = {}
+        for message in self._order:
+            other = newest.get(message.chain)
+            if other is None or other.number < message.number:
+                newest[message.chain] = message
+        return sorted(newest.values(), key=_number)[-HEADS_MAX:]
+
+    def since(self, before_ns: int) -> list[PlacedMessage]:
+        """What came before a time, and was not given by the last call; the latest first."""
+        came = self._dropped + len(self._order)
+        begin, end = max(self._told, self._dropped), self._came_before(before_ns)
+        self._told = max(begin, end)
+        return list(islice(reversed(self._order), came - end, came - min(begin, end)))
 
     def clear(self) -> None:
         """Keep nothing."""
         while self._order:
-            self._drop(self._order.popleft())
+            self._drop()
+        self._marks.clear()
 
-    def _drop(self, kept: Kept) -> None:
-        _, size_bytes, name, number = kept
-        chain = self._chains[name]
-        self._known.pop(chain.pop(number), None)
-        if self._settled:
-            self._settled.discard((name, number))
-        self._bytes -= size_bytes
-        if not chain:
-            del self._chains[name]
-            del self._heads[name]
+    def _came_before(self, time_ns: int) -> int:
+        """How many came before a time, those that were dropped included."""
+        came = self._dropped + len(self._order)
+        for when_ns, count in reversed(self._marks):
+            if when_ns < time_ns:
+                break
+            came = count
+        return came
+
+    def _drop_old(self, now_ns: int) -> None:
+        marks, oldest_ns = self._marks, now_ns - self._config.recent_ns
+        while marks[0][0] < oldest_ns:
+            marks.popleft()
+            while self._dropped < marks[0][1]:
+                self._drop()
+
+    def _drop(self) -> None:
+        message = self._order.popleft()
+        self._dropped += 1
+        self._bytes -= len(message.signed)
+        self._known.pop(message.signed, None)
+        self._held.pop(message.id, None)
+        self._settled.discard(message.id)

@@ -21,8 +21,8 @@ import msgspec
 from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
-from shoal.protocols.streams.chains import Chain, ChainTable
-from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.chains import ChainTable
+from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
 from shoal.protocols.streams.messages import (
@@ -34,6 +34,7 @@ from shoal.protocols.streams.messages import (
     Position,
 )
 from shoal.protocols.streams.ordering import Delivery
+from shoal.protocols.streams.placed import Chain, PlacedMessage
 from shoal.protocols.streams.rate_limit import RateLimit
 from shoal.protocols.streams.recent import RecentMessages
 
@@ -72,7 +73,6 @@ class Repair:
         self._config = config
         self._broken: dict[Chain, _Broken] = {}
         self._asking = 0
-        self._told_ns = 0  # chains that went quiet before that were told to be
         self._answers = RateLimit(config.fill_burst, config.fill_refill_ns, config.fill_peers_max)
 
     def handle(self, peer: NodeId, message: Heads | Fill | FillDone, now_ns: int) -> list[Effect]:
@@ -99,10 +99,11 @@ class Repair:
     def heads(self, peer: NodeId, heads: Heads, now_ns: int) -> list[Effect]:
         """A neighbour tells how far it is."""
         effects: list[Effect] = []
+        lacks = self._table.lacks
         for head in heads.chains:
-            chain = (head.publisher, head.partition, head.chain)
-            number = (head.position.timestamp_ms, head.position.sequence)
-            if not self._table.lacks(chain, number, now_ns):
+            chain, position = (head.publisher, head.partition, head.chain), head.position
+            number = (position.timestamp_ms, position.sequence)
+            if not lacks(chain, number, now_ns):
                 continue
             broken = self._broken.get(chain)
             if broken is None:
@@ -259,23 +260,20 @@ class Repair:
         for broken in self._broken.values() if peers else ():
             if self._has_time(broken, now_ns):
                 broken.tries = min(broken.tries, self._config.storage_tries)
-        return self._tell(peers, 0, now_ns + 1)
+        return self._tell(peers, self._recent.heads()) if peers else []
 
     def tell_quiet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
         """Tell neighbours the last messages of chains that have just gone quiet, once: while a
         chain goes on, each message shows whether the one before it was missed."""
-        # From where the last telling ended: timers may be late, and what lies between is told too.
-        since_ns, self._told_ns = self._told_ns, now_ns - self._config.heads_ns
-        return self._tell(peers, since_ns, self._told_ns)
+        newest = self._table.newest
+        came = self._recent.since(now_ns - self._config.heads_ns)
+        quiet = [message for message in came if newest(message.chain) == message.number]
+        return self._tell(peers, quiet[:HEADS_MAX]) if peers else []
 
-    def _tell(self, peers: tuple[NodeId, ...], since_ns: int, before_ns: int) -> list[Effect]:
-        heads = self._recent.heads(since_ns, before_ns) if peers else []
+    def _tell(self, peers: tuple[NodeId, ...], heads: Sequence[PlacedMessage]) -> list[Effect]:
         if not heads:
             return []
-        chains = tuple(
-            Head(publisher, partition, name, Position(*number))
-            for (publisher, partition, name), number in heads
-        )
+        chains = tuple([Head(*head.chain, Position(*head.number)) for head in heads])
         return [Send(Heads(self._stream, chains), peers)]
 
 

@@ -16,6 +16,8 @@ from shoal.base.ids import NodeId
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.topology import LinkChanges, TopologyPolicy
 
+IN_VAIN_MAX = 2  # nodes without neighbours that are tried in vain, each time that somebody comes
+
 
 class Takeover:
     """What is known so far."""
@@ -75,14 +77,26 @@ class Takeover:
                 if not named_by:
                     del self._awaited[other]
 
-    def place(self) -> LinkChanges:
-        """Find neighbours for the first of those without, among nodes that can be told."""
-        for node in self.unplaced:
+    def place(self) -> list[LinkChanges]:
+        """Find neighbours for those without, among nodes that can be told: one after the other, as
+        long as that works. Whoever was tried in vain goes to the end of the queue."""
+        made: list[LinkChanges] = []
+        in_vain = 0
+        for node in list(self.unplaced):
+            if node not in self.unplaced:
+                continue  # it has become the neighbour of one before it
             changes = self._policy.place(node, lambda other: not self._awaits(other))
-            for placed in changes.touched():
-                self.unplaced.pop(placed, None)
-            return changes
-        return LinkChanges()
+            if node in changes.touched():
+                made.append(changes)
+                for placed in changes.touched():
+                    self.unplaced.pop(placed, None)
+                continue
+            del self.unplaced[node]
+            self.unplaced[node] = None
+            in_vain += 1
+            if in_vain == IN_VAIN_MAX:
+                break
+        return made
 
     def _awaits(self, node: NodeId) -> bool:
         return any(node in self._awaited.get(n, ()) for n in self._claims.get(node, ()))

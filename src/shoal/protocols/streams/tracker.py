@@ -276,7 +276,11 @@ class Tracker:
         takeover.came(join.contact.node, join.neighbours, self._now_ns)
         if takeover.is_over:
             return self._settle(join.stream)
-        placed = self._apply(join.stream, state, takeover.place())
+        placed = [
+            effect
+            for changes in takeover.place()
+            for effect in self._apply(join.stream, state, changes)
+        ]
         return [*placed, SetTimer(("settle", join.stream), takeover.wait_ns(self._now_ns))]
 
     def _settle(self, stream: StreamId) -> list[Effect]:

@@ -7,6 +7,9 @@ topology. While any stream is not where it would rather be, better trackers are 
 `seek_ns`; one that answers is joined first, and only when it has given an instruction is the other
 one left. So there is always one tracker that is obeyed, or none, and then everything stays as it
 is. All nodes rank alike, so that a stream that fell in two comes together where all can go.
+
+One that is there but answers no Join is not waited for without end either: the stream goes on to
+another as soon as one is there, and comes back when the silent one speaks (`silence.py`).
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from shoal.protocols.streams.config import DEGREE_MAX, NodeConfig
 from shoal.protocols.streams.messages import Instruction, Join, Leave
 from shoal.protocols.streams.overlay import Overlay
 from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.silence import Silences
 from shoal.protocols.streams.tracker_link import TrackerLink
 
 SEEK = "seek"
@@ -35,6 +39,7 @@ class Seat(msgspec.Struct):
 
     overlay: Overlay
     order: tuple[NodeId, ...]
+    silences: Silences
     at: NodeId | None = None
     """The tracker that is obeyed."""
     moving: NodeId | None = None
@@ -48,12 +53,20 @@ class Seat(msgspec.Struct):
     def stream(self) -> StreamId:
         return self.overlay.stream
 
-    def prefers(self, tracker: NodeId) -> bool:
+    def prefers(self, tracker: NodeId, now_ns: int) -> bool:
         """Whether a tracker is better than all that this stream has to do with."""
         if tracker not in self.order:
             return False
         best = self.moving if self.moving is not None else self.at
-        return best is None or self.order.index(tracker) < self.order.index(best)
+        if best is None:
+            return True  # a silent one, too, is better than none
+        better = self.order.index(tracker) < self.order.index(best)
+        return better and not self.silences.is_passed_over(tracker, now_ns)
+
+    def is_tired_of(self, tracker: NodeId, now_ns: int) -> bool:
+        """Whether a tracker has not answered our Joins for too long."""
+        linked = tracker == self.at and bool(self.overlay.active())
+        return self.silences.is_too_long(tracker, now_ns, linked=linked)
 
 
 class Trackers:
@@ -103,7 +116,7 @@ class Trackers:
     def join(self, overlay: Overlay, now_ns: int) -> list[Effect]:
         """Take part in a stream: say so now, or when a tracker is there."""
         order = tuple([contact.node for contact in self.ring.order(overlay.stream)])
-        seat = self._seats[overlay.stream] = Seat(overlay, order)
+        seat = self._seats[overlay.stream] = Seat(overlay, order, Silences(self._config))
         return self._find(seat, now_ns)
 
     def leave(self, stream: StreamId) -> list[Effect]:
@@ -115,10 +128,14 @@ class Trackers:
                 effects.extend(self._links[tracker].leave(stream))
         return effects
 
-    def instructed(self, tracker: NodeId, message: Instruction) -> tuple[bool, list[Effect]]:
+    def instructed(
+        self, tracker: NodeId, message: Instruction, now_ns: int
+    ) -> tuple[bool, list[Effect]]:
         """Whether an instruction of a tracker is to be obeyed, and what else follows from it."""
         seat, link = self._seats.get(message.stream), self._links[tracker]
         if seat is None or tracker not in (seat.at, seat.moving):
+            if seat is not None:
+                seat.silences.spoke(tracker, now_ns)
             return False, [Send(Leave(message.stream), (tracker,))]  # our Leave was lost
         overlay = seat.overlay
         if seat.anew and tracker == seat.moving:
@@ -127,7 +144,8 @@ class Trackers:
         moving = tracker == seat.moving
         if message.epoch < overlay.epoch or (not newer and (moving or not seat.answered)):
             # Another tracker went beyond it meanwhile. It has to know, or its word is lost on us.
-            return False, self._say_join(seat, link)
+            return False, self._say_join(seat, link, now_ns)
+        seat.silences.answered(tracker)
         effects: list[Effect] = []
         if moving:
             assert seat.at is not None  # there is no moving from nowhere
@@ -140,29 +158,41 @@ class Trackers:
             effects.append(CancelTimer(("join", seat.stream)))
         return True, effects
 
-    def left(self, tracker: NodeId, stream: StreamId) -> list[Effect]:
+    def left(self, tracker: NodeId, stream: StreamId, now_ns: int) -> list[Effect]:
         """A tracker says that we are not in a stream."""
         seat, link = self._seats.get(stream), self._links[tracker]
         if seat is None or tracker not in (seat.at, seat.moving):
-            return link.left(stream)
+            effects: list[Effect] = []
+            if seat is not None:
+                seat.silences.spoke(tracker, now_ns)
+                if link.up and seat.prefers(tracker, now_ns):
+                    effects += self._draw(seat, link, now_ns)
+            return effects + link.left(stream)
         # It does not know us: our Join was lost, or it is another tracker than it was.
         if tracker == seat.moving:
             seat.anew = True
             return []  # said again soon; at once, we would be refused as fast as we ask
         seat.overlay.forget_version()
-        return self._say_join(seat, link)
+        if seat.is_tired_of(tracker, now_ns):
+            return []  # as long as we ask at once, it is asked for ever
+        return self._say_join(seat, link, now_ns)
 
     # Links
 
-    def opened(self, tracker: NodeId) -> list[Effect]:
-        """A tracker is there: those who are with it join, and those who would rather be."""
+    def opened(self, tracker: NodeId, now_ns: int) -> list[Effect]:
+        """A tracker is there: those who are with it join, those who would rather be, and those
+        whose own does not answer."""
         link = self._links[tracker]
         effects = link.opened()
         for seat in self._seats.values():
             if seat.at == tracker:
-                effects += self._say_join(seat, link)
-            elif seat.prefers(tracker):
-                effects += self._draw(seat, link)
+                effects += self._say_join(seat, link, now_ns)
+            elif seat.prefers(tracker, now_ns):
+                effects += self._draw(seat, link, now_ns)
+            elif seat.silences.awaits_word(tracker):
+                link.leaving[seat.stream] = None
+            elif seat.moving is None and seat.at is not None and seat.is_tired_of(seat.at, now_ns):
+                effects += self._go_on(seat, now_ns)
         for stream in link.leaving:  # but for those that have just joined again
             effects += link.say_leave(stream)
         return effects + link.let_go()
@@ -188,10 +218,10 @@ class Trackers:
     def timer(self, key: Any, now_ns: int) -> list[Effect]:
         """SEEK, or one of TRACKER_TIMERS, ran out."""
         if key == SEEK:
-            return self._look()
+            return self._look(now_ns)
         name, of = key[0], key[1]
         if name == "join":
-            return self._join_again(of)
+            return self._join_again(of, now_ns)
         if name == "leave":
             return self._links[key[2]].say_leave(of)
         return self._links[of].redial() if name == "dial" else self._give_up(of, now_ns)
@@ -204,7 +234,7 @@ class Trackers:
                 effects += self._find(self._seats[stream], now_ns)
         return effects
 
-    def _look(self) -> list[Effect]:
+    def _look(self, now_ns: int) -> list[Effect]:
         """Dial the trackers that streams would rather be with."""
         self._seeking = False
         wanted: dict[NodeId, None] = {}
@@ -213,43 +243,77 @@ class Trackers:
             for tracker in seat.order:
                 if tracker == seat.at:
                     break
-                if self._links[tracker].up and seat.prefers(tracker):
-                    effects += self._draw(seat, self._links[tracker])  # there for another stream
+                if self._links[tracker].up and seat.prefers(tracker, now_ns):
+                    # It is there for another stream, or has just spoken again.
+                    effects += self._draw(seat, self._links[tracker], now_ns)
                     break
-                wanted[tracker] = None
+                silences = seat.silences
+                if silences.awaits_word(tracker) or not silences.is_passed_over(tracker, now_ns):
+                    wanted[tracker] = None
         for tracker in wanted:
             effects += self._links[tracker].claim()
         better = any(seat.at != seat.order[0] for seat in self._seats.values())
         return effects + self._seek_later() if better else effects
 
-    def _join_again(self, stream: StreamId) -> list[Effect]:
+    def _join_again(self, stream: StreamId, now_ns: int) -> list[Effect]:
         seat = self._seats.get(stream)
         effects: list[Effect] = []
         if seat is None:
             return effects
+        if seat.moving is not None and seat.is_tired_of(seat.moving, now_ns):
+            effects += self._pass_over(seat, seat.moving)
+            seat.moving = None
         if seat.at is not None and not seat.answered and self._links[seat.at].up:
-            effects += self._say_join(seat, self._links[seat.at])
+            if seat.moving is None and seat.is_tired_of(seat.at, now_ns):
+                effects += self._go_on(seat, now_ns)
+            else:
+                effects += self._say_join(seat, self._links[seat.at], now_ns)
         if seat.moving is not None:
-            effects += self._say_join(seat, self._links[seat.moving])
+            effects += self._say_join(seat, self._links[seat.moving], now_ns)
         return effects
 
     # Steps
 
     def _find(self, seat: Seat, now_ns: int) -> list[Effect]:
-        """Go to the best tracker that has not just failed."""
+        """Go to the best tracker that has not just failed, and is not silent."""
         if seat.at is not None:
             self._links[seat.at].part(seat.stream)
             seat.at = None
         effects: list[Effect] = []
         for tracker in seat.order:
             link = self._links[tracker]
-            if not link.failed(now_ns):
+            if not (link.failed(now_ns) or seat.silences.is_passed_over(tracker, now_ns)):
                 self._sit(seat, link)
-                effects = self._say_join(seat, link) if link.up else link.claim()
+                effects = self._say_join(seat, link, now_ns) if link.up else link.claim()
                 break
         return effects if seat.at == seat.order[0] else effects + self._seek_later()
 
-    def _draw(self, seat: Seat, link: TrackerLink) -> list[Effect]:
+    def _go_on(self, seat: Seat, now_ns: int) -> list[Effect]:
+        """The tracker that a stream is with does not answer: go to the best other one that is
+        there. If none is, dial one, and wait where we are."""
+        silent = seat.at
+        assert silent is not None  # whoever is silent is somebody
+        others = [
+            self._links[tracker]
+            for tracker in seat.order
+            if tracker != silent and not seat.silences.is_passed_over(tracker, now_ns)
+        ]
+        for link in others:
+            if link.up:
+                effects = self._pass_over(seat, silent)
+                self._sit(seat, link)
+                return effects + self._say_join(seat, link, now_ns) + self._seek_later()
+        effects = self._say_join(seat, self._links[silent], now_ns)
+        for link in others:
+            if not link.failed(now_ns):
+                return effects + link.claim()
+        return effects
+
+    def _pass_over(self, seat: Seat, tracker: NodeId) -> list[Effect]:
+        seat.silences.pass_over(tracker)
+        return self._links[tracker].leave(seat.stream)
+
+    def _draw(self, seat: Seat, link: TrackerLink, now_ns: int) -> list[Effect]:
         """A better tracker than those that a stream has to do with is there: go to it."""
         effects: list[Effect] = []
         if seat.moving is not None:
@@ -263,7 +327,7 @@ class Trackers:
             if old is not None:
                 effects += old.leave(seat.stream)
             self._sit(seat, link)
-        return effects + self._say_join(seat, link)
+        return effects + self._say_join(seat, link, now_ns)
 
     def _sit(self, seat: Seat, link: TrackerLink) -> None:
         seat.at = seat.overlay.tracker = link.node
@@ -271,7 +335,8 @@ class Trackers:
         seat.answered = seat.anew = False
         link.streams.setdefault(seat.stream, False)
 
-    def _say_join(self, seat: Seat, link: TrackerLink) -> list[Effect]:
+    def _say_join(self, seat: Seat, link: TrackerLink, now_ns: int) -> list[Effect]:
+        seat.silences.joined(link.node, now_ns)
         link.streams[seat.stream] = True
         link.leaving.pop(seat.stream, None)
         seat.answered = seat.answered and link.node != seat.at

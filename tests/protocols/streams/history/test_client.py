@@ -24,6 +24,7 @@ from shoal.protocols.streams.history.commands import (
     MessageRange,
     ReadHistory,
     ReadMore,
+    StopReading,
     What,
 )
 from shoal.protocols.streams.history.config import ClientConfig
@@ -175,6 +176,39 @@ def test_signatures_are_checked_a_few_at_a_time() -> None:
     assert library.read_all(ALL) == MESSAGES
     settle()
     assert 4 < most <= 8
+
+
+def test_many_reads_share_the_room_for_checks_and_all_of_them_end() -> None:
+    library = Library(Keeper(MESSAGES, page_rows=30), config=ClientConfig(checks_at_once=8))
+    most = 0
+
+    def watch() -> None:
+        nonlocal most
+        most = max(most, len(library.host.slow_work))
+
+    library.host.watch = lambda event, effects: watch()
+    names = [f"read {number}" for number in range(20)]
+    for name in names:
+        library.host.command(library.client, ReadHistory(STREAM, 0, ALL), name)
+    library.host.command(library.client, StopReading(), names.pop(3))
+    library.settle()
+    for _ in range(3):
+        for name in names:
+            library.more(name)
+    assert most == 8, "not that many for each of them"
+    assert sorted(str(event.token) for event in library.ended) == sorted(names)
+    assert len(library.rows) == len(names) * len(MESSAGES)
+
+
+def test_a_liar_does_not_use_up_the_room_for_checks() -> None:
+    liar = Twisted(MESSAGES, 0, lambda a: replaced(a, rows=(OTHERS, *a.rows[1:])))
+    bad = [bytes(65) + signed[65:] for signed in MESSAGES]
+    library = Library(Keeper(bad, page_rows=30), liar, config=ClientConfig(checks_at_once=8))
+    for number in range(5):
+        library.read(ALL, f"{number}")
+    assert [event.reason for event in library.ended] == [FAILED] * 5
+    library.keepers[ONE] = Keeper(MESSAGES)
+    assert library.read_all(ALL, token="again") == MESSAGES
 
 
 # Finding storage nodes
@@ -380,7 +414,8 @@ def test_standing_still_is_no_progress() -> None:
         (lambda a: replaced(a, last=a.rows[-1].seq - 1), True),
         (lambda a: replaced(a, rows=(*a.rows[:-1], replaced(a.rows[-1], signed=OTHERS))), True),
         (lambda a: Rows(a.request, (), None), True),
-        (lambda a: replaced(a, rows=(), last=10), False),
+        (lambda a: replaced(a, rows=(), last=10), True),
+        (lambda a: Refused(a.request, "busy"), False),
     ],
 )
 def test_a_log_with_a_hole_is_read_elsewhere(twist: Callable[[Any], Any], blamed: bool) -> None:
@@ -388,6 +423,46 @@ def test_a_log_with_a_hole_is_read_elsewhere(twist: Callable[[Any], Any], blamed
     assert library.read_all(LogRange(LOG, 0)) == MESSAGES
     assert library.ended == [HistoryEnded("read")]
     assert bool(library.rejected) == blamed
+
+
+class Boaster(Keeper):
+    """Says in its first answers that its log is longer than it is."""
+
+    def __init__(self, boasts: int) -> None:
+        super().__init__(MESSAGES)
+        self.boasts = boasts
+
+    def answer(self, question: Any) -> Any:
+        truth = super().answer(question)
+        return replaced(truth, last=10**9) if len(self.asked) <= self.boasts else truth
+
+
+@pytest.mark.parametrize(("boasts", "blame"), [(1, "went-back"), (100, "withheld")])
+def test_who_boasts_of_a_longer_log_is_counted_and_the_read_ends_where_the_log_does(
+    boasts: int, blame: str
+) -> None:
+    library = Library(Boaster(boasts), Keeper(MESSAGES))
+    assert library.read_all(LogRange(LOG, 0)) == MESSAGES
+    assert library.ended == [HistoryEnded("read")]
+    assert library.rejected == [(ONE, f"history-{blame}")]
+
+
+def test_a_replica_that_is_behind_is_no_liar_and_not_the_end() -> None:
+    whole, behind = Keeper(MESSAGES), Keeper(MESSAGES[:20])
+    library = Library(whole, behind)
+    library.read(LogRange(LOG, 0))
+    library.keepers[ONE] = None
+    library.host.link_closed(ONE, "lost")
+    library.more()
+    library.advance(S_NS // 2)
+    assert library.ended == []
+    behind.log = list(MESSAGES)
+    for _ in range(4):
+        library.more()
+        library.advance(S_NS)
+    assert library.rows == MESSAGES
+    assert library.ended == [HistoryEnded("read")]
+    assert library.rejected == []
 
 
 @pytest.mark.parametrize(

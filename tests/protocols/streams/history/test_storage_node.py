@@ -411,3 +411,34 @@ def test_whatever_happens_kept_messages_are_there(
 def message_of(signed: bytes) -> VerifiedMessage:
     """The honest message that these bytes should be."""
     return message(int.from_bytes(decode_body(signed).content[:4]))
+
+
+def test_a_long_search_does_not_keep_others_waiting(tmp_path: Path) -> None:
+    host = StorageHost(ME, tmp_path / "store", store_config=StoreConfig(scan_rows_max=10))
+    for peer in (ALICE, BOB):
+        host.link_opened(peer)
+    rare = message(0, publisher=BOB)
+    keep(host, rare, *(message(n) for n in range(1, 101)))
+    host.received(ALICE, ReadLast(1, STREAM, 0, 1, BOB, 10))
+    for request in range(3):
+        host.received(BOB, everything(request, rows_max=5))
+        for _ in range(2):
+            host.finish_one()
+        assert len(host.said(BOB)) == 1
+        assert host.said(ALICE) == []
+    host.finish_all()
+    (found,) = host.said(ALICE)
+    assert found.rows == (rare.signed,)
+    host.close()
+
+
+def test_a_search_ends_with_the_link_of_whoever_asked(tmp_path: Path) -> None:
+    host = StorageHost(ME, tmp_path / "store", store_config=StoreConfig(scan_rows_max=10))
+    host.link_opened(ALICE)
+    keep(host, message(0, publisher=BOB), *(message(n) for n in range(1, 101)))
+    host.received(ALICE, ReadLast(1, STREAM, 0, 1, BOB, 10))
+    host.finish_one()
+    host.link_closed(ALICE, "lost")
+    host.finish_one()
+    assert not host.slow_work
+    host.close()

@@ -230,6 +230,30 @@ def test_a_store_does_not_bring_back_what_it_has_let_go_of(tmp_path: Path) -> No
     assert found == {message(number).id for number in range(10, 15)}
 
 
+def test_a_message_of_a_clock_that_is_ahead_is_not_taken_for_one_that_was_let_go(
+    tmp_path: Path,
+) -> None:
+    """It came in before the time that it bears; logs are searched by when rows came in."""
+    config = StoreConfig(retention=Retention(age_ns=1_000 * S_NS, size_bytes_max=None))
+    settings = SyncConfig(rows_max=3)
+    pair = Pair(tmp_path, store_config=config, sync_config=settings)
+    alice, bob = pair.hosts[ALICE], pair.hosts[BOB]
+    keep(bob, 30_000)
+    bob.store_below.retain(bob.time_ns + 2_000 * S_NS)
+    assert bob.store_below.info().messages == 0
+    # Ten that Bob would have let go of, one from a clock that is 40 s ahead, and two more.
+    sent = [*range(10), 40_500, 10, 31_000]
+    for number, ingest in zip(sent, [*range(10), 500, 600, 31_000], strict=True):
+        ingest_ns = message(ingest).id.timestamp_ms * 1_000_000
+        alice.store_below.append([message(number)], ingest_ns)
+    pair.connect(ALICE, BOB)
+    pair.run(4)
+    found = {row.id for page in bob.store_below.range(STREAM, 0) for row in page}
+    assert found == {message(number).id for number in (40_500, 10, 31_000)}
+    assert [row.seq for row in pair.rows(BOB, ALICE)] == [11, 12, 13]
+    pair.check()
+
+
 def test_a_third_has_the_log_of_one_who_is_away(tmp_path: Path) -> None:
     pair = Pair(tmp_path, (ALICE, BOB, DAVE))
     keep(pair.hosts[ALICE], *range(5))

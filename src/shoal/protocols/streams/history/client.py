@@ -1,11 +1,12 @@
 """The history machine of a node: reads what storage nodes keep, and has messages kept.
 
-Theory of operation. A read (`reading.py`), a message to be kept (`keeping.py`) and a gap to be
-filled (`fill.py`, which is a read too) are jobs. A job first needs the storage nodes of its stream,
-which a tracker names (`finder.py`). Then it asks them, through the desk (`desk.py`), which sees to
-links, order and time-outs. A job survives every storage node but the last: whatever one of them
-does, the next one is asked for what is still missing. Nothing here grows with how long a history
-is: of each read at most one page is told and one is held.
+Theory of operation. A read (`reading.py`), a message to be kept (`keeping.py`), a gap to be filled
+(`fill.py`) and an absence to be made up for (`catch_up.py`; both are reads too) are jobs. A job
+first needs the storage nodes of its stream, which a tracker names (`finder.py`). Then it asks them,
+through the desk (`desk.py`), which sees to links, order and time-outs. A job survives every storage
+node but the last: whatever one of them does, the next one is asked for what is still missing.
+Nothing here grows with how long a history is: of each read at most one page is told and one is
+held. Signatures of all reads together are checked a few at a time (`checks.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.catch_up import CatchUps, PartitionsOf
+from shoal.protocols.streams.history.checks import Checks
 from shoal.protocols.streams.history.commands import (
     NO_STORAGE,
     NO_TRACKER,
@@ -45,7 +48,7 @@ from shoal.protocols.streams.history.desk import Desk, Question
 from shoal.protocols.streams.history.fill import Fills
 from shoal.protocols.streams.history.finder import Finder, TrackersOf, find_key
 from shoal.protocols.streams.history.keeping import Keeping
-from shoal.protocols.streams.history.messages import ANSWERS, FillFromStorage
+from shoal.protocols.streams.history.messages import ANSWERS, CatchUp, FillFromStorage
 from shoal.protocols.streams.history.reader import Reader
 from shoal.protocols.streams.history.reading import Reading, Sink
 from shoal.protocols.streams.messages import StorageNodes
@@ -58,21 +61,29 @@ Job = Reading | Keeping
 class HistoryClient:
     """One node's reader of history."""
 
-    accepts = (*ANSWERS, StorageNodes, FillFromStorage)
+    accepts = (*ANSWERS, StorageNodes, FillFromStorage, CatchUp)
 
     def __init__(
-        self, node: NodeId, trackers_of: TrackersOf, config: ClientConfig | None = None
+        self,
+        node: NodeId,
+        trackers_of: TrackersOf,
+        config: ClientConfig | None = None,
+        partitions_of: PartitionsOf = lambda stream: 1,
     ) -> None:
         """Trackers_of names the trackers of a stream, in the order in which to ask them."""
         self.node = node
         self.config = config or ClientConfig()
         self._desk = Desk(self.config)
+        self._checks = Checks(self.config.checks_at_once)
         self._finder = Finder(node, trackers_of, self._desk, self.config)
-        self._fills = Fills(node, self.config, self._begin_fill, self._stop_fill)
+        self._fills = Fills(node, self.config, self._begin_fill, self._stop_own)
+        self._catch_ups = CatchUps(
+            node, self.config, partitions_of, self._begin_catch_up, self._more, self._stop_own
+        )
         self._jobs: dict[int, Job] = {}
         self._finding: dict[StreamId, list[int]] = {}  # jobs that wait to be told who keeps it
         self._reads: dict[Hashable, int] = {}
-        self._fill_reads: dict[FillFromStorage, int] = {}
+        self._own_reads: dict[FillFromStorage | StreamId, int] = {}  # of gaps, and of absences
         self._keeps = 0
         self._next_id = 0
         self._now_ns = 0
@@ -98,7 +109,7 @@ class HistoryClient:
 
     def check_invariants(self) -> None:
         """Raise InvariantViolated on impossible state."""
-        reads = {*self._reads.values(), *self._fill_reads.values()}
+        reads = {*self._reads.values(), *self._own_reads.values()}
         if len(self._jobs) != len(reads) + self._keeps:
             raise InvariantViolated(f"{len(self._jobs)} jobs: {len(reads)} reads, {self._keeps}")
         if any(job.over for job in self._jobs.values()):
@@ -107,9 +118,12 @@ class HistoryClient:
     # Inputs
 
     def _received(self, peer: NodeId, message: Any) -> list[Effect]:
-        if isinstance(message, FillFromStorage):
-            # Of this node's stream machine, and of nobody else's.
-            return self._fills.ask(message) if peer == self.node else [Rejected(peer, "not-mine")]
+        if isinstance(message, FillFromStorage | CatchUp):
+            if peer != self.node:  # of this node's stream machine, and of nobody else's
+                return [Rejected(peer, "not-mine")]
+            if isinstance(message, CatchUp):
+                return self._catch_ups.ask(message)
+            return self._fills.ask(message)
         found = isinstance(message, StorageNodes)
         key = find_key(message.stream) if found else message.request
         question, effects = self._desk.settle(peer, key)
@@ -124,8 +138,16 @@ class HistoryClient:
         return effects + self._done(job, job.answered(peer, message))
 
     def _verified(self, token: Any, valid: bool) -> list[Effect]:
+        self._checks.ended()
+        effects: list[Effect] = []
+        while (turn := self._checks.turn()) is not None:
+            waiting = self._jobs[turn]
+            assert isinstance(waiting, Reading)  # and under way: others are forgotten
+            effects += waiting.check_more()
         job = self._jobs.get(token[0])
-        return self._done(job, job.verified(token, valid)) if isinstance(job, Reading) else []
+        if isinstance(job, Reading):
+            effects += self._done(job, job.verified(token, valid))
+        return effects
 
     def _timer(self, key: Any) -> list[Effect]:
         name, what = key
@@ -180,25 +202,40 @@ class HistoryClient:
 
         id = self._reads[token] = self._new_id()
         reader = Reader(command, self.config, self.config.page_rows)
-        return self._begin(Reading(id, reader, self._desk, self.config, Sink(page, ended)))
+        return self._begin(
+            Reading(id, reader, self._desk, self._checks, self.config, Sink(page, ended))
+        )
 
     def _begin_fill(self, gap: FillFromStorage, command: ReadHistory, sink: Sink) -> list[Effect]:
+        return self._begin_own(gap, command, sink, self.config.fill_rows)
+
+    def _begin_catch_up(self, stream: StreamId, command: ReadHistory, sink: Sink) -> list[Effect]:
+        return self._begin_own(stream, command, sink, self.config.page_rows)
+
+    def _begin_own(
+        self, key: FillFromStorage | StreamId, command: ReadHistory, sink: Sink, page_rows: int
+    ) -> list[Effect]:
         def ended(reason: str, problem: str) -> list[Effect]:
-            del self._fill_reads[gap]
+            del self._own_reads[key]
             return sink.ended(reason, problem)
 
-        id = self._fill_reads[gap] = self._new_id()
-        reader, ends = Reader(command, self.config, self.config.fill_rows), Sink(sink.page, ended)
-        return self._begin(Reading(id, reader, self._desk, self.config, ends))
+        id = self._own_reads[key] = self._new_id()
+        reader, ends = Reader(command, self.config, page_rows), Sink(sink.page, ended)
+        return self._begin(Reading(id, reader, self._desk, self._checks, self.config, ends))
 
-    def _stop_fill(self, gap: FillFromStorage) -> list[Effect]:
-        return self._stop(self._fill_reads.pop(gap))
+    def _more(self, stream: StreamId) -> list[Effect]:
+        job = self._jobs.get(self._own_reads[stream])
+        return job.more() if isinstance(job, Reading) else []
+
+    def _stop_own(self, key: FillFromStorage | StreamId) -> list[Effect]:
+        return self._stop(self._own_reads.pop(key))
 
     def _stop(self, id: int | None) -> list[Effect]:
         job = self._jobs.pop(id, None) if id is not None else None
         if not isinstance(job, Reading):
             return []
         job.over = True
+        self._checks.forget(job.id)
         if job.asked is not None:
             self._desk.drop(job.asked)
         return [CancelTimer(("retry", job.id))]
@@ -266,7 +303,9 @@ class HistoryClient:
         if job.over and self._jobs.pop(job.id, None) is not None:
             if isinstance(job, Keeping):
                 self._keeps -= 1
-            elif job.useless:
-                self._finder.forget(job.stream)  # they may have moved
+            else:
+                self._checks.forget(job.id)
+                if job.useless:
+                    self._finder.forget(job.stream)  # they may have moved
             return [*effects, CancelTimer(("retry", job.id))]
         return effects

@@ -14,6 +14,9 @@ HISTORY_FRAME_BYTES_MAX = MESSAGE_BYTES_MAX + 64 * KIB
 """The largest message, or a full page with what is said about each of its 1,000 rows; well below
 what a link carries in one frame."""
 
+FUTURE_NS = 60 * S_NS
+"""A publisher's clock may be this far ahead, as for live messages."""
+
 
 class StorageConfig(msgspec.Struct, frozen=True):
     """Settings of a storage node's machine."""
@@ -47,8 +50,7 @@ class StorageConfig(msgspec.Struct, frozen=True):
     wanted_streams_max: int = 10_000
     """Streams that publishers may have us join, where the settings name none: some say "*"."""
 
-    future_ns: int = 60 * S_NS
-    """A publisher's clock may be this far ahead, as for live messages."""
+    future_ns: int = FUTURE_NS
 
 
 class SyncConfig(msgspec.Struct, frozen=True):
@@ -91,7 +93,7 @@ class ClientConfig(msgspec.Struct, frozen=True):
     """Rows of one question: their signatures take ten milliseconds of one core."""
 
     checks_at_once: int = 64
-    """Signatures of a page under way at once: live messages wait behind no more than these."""
+    """Signatures under way at once, of all reads: live messages wait behind no more than these."""
 
     answer_ns: int = 3 * S_NS
     """A storage node that has not answered by then is taken for gone, and the next one asked; so
@@ -132,3 +134,8 @@ class ClientConfig(msgspec.Struct, frozen=True):
     fill_rows: int = 100
     """Gaps that storage is asked for at once, and rows of one of them; the rest is asked for when
     these have come. Live messages wait behind a gap: it is tried less often than a read."""
+
+    catch_ups_at_once: int = 16
+    catch_up_rows_max: int = 4_096
+    """Streams that are read at once after an absence, and rows of one partition: a node that was
+    cut off comes back to all of its streams in the same moment."""

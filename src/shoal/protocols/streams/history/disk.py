@@ -1,7 +1,8 @@
 """What the machines of a storage node ask of their disk, as the bytes of Store and Load.
 
 A Load's key is a question, encoded as on a wire; its value is the encoded answer. So the disk
-answers what peers ask, and machines only pass it on. A Store's key names a message or a replica of
+answers what peers ask, and machines only pass it on; an answer that is a question again is asked
+next. A Store's key names a message or a replica of
 a log; its value is the message, or what is to be appended to the replica.
 """
 
@@ -13,6 +14,7 @@ import msgspec
 
 from shoal.base.ids import ChainName, Count, MessageId, Partition, WireNodeId, WireStreamId
 from shoal.protocols.streams.history.messages import (
+    Cursor,
     Heads,
     LogId,
     LogRows,
@@ -60,8 +62,28 @@ class Retained(msgspec.Struct, frozen=True, array_like=True, tag=43, gc=False):
     more: bool
 
 
+class FindLast(msgspec.Struct, frozen=True, array_like=True, tag=44, gc=False):
+    """A ReadLast that goes on: so many are still to be found, before this place. One question is
+    looked into for one transaction at a time, so that others have their turn."""
+
+    question: ReadLast
+    left: int
+    before: Cursor
+    steps: int
+    """How many transactions it has had."""
+
+
 DiskQuestion: TypeAlias = (
-    ReadRange | ReadLast | ReadLog | ReadHeads | AskHeads | AskRows | AskMessages | Lacking | Retain
+    ReadRange
+    | ReadLast
+    | ReadLog
+    | ReadHeads
+    | AskHeads
+    | AskRows
+    | AskMessages
+    | Lacking
+    | Retain
+    | FindLast
 )
 DiskAnswer: TypeAlias = (
     Rows
@@ -74,6 +96,7 @@ DiskAnswer: TypeAlias = (
     | SyncRefused
     | Lacks
     | Retained
+    | FindLast
 )
 
 

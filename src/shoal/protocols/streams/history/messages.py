@@ -183,3 +183,10 @@ class FilledFromStorage(msgspec.Struct, frozen=True, gc=False):
     after: Position | None = None
     upto: Position | None = None
     """What was asked for: something else may be missing by now."""
+
+
+class CatchUp(msgspec.Struct, frozen=True, gc=False):
+    """This node was without neighbours: what was published since then may have passed it by."""
+
+    stream: StreamId
+    since: Position

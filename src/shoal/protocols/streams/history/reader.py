@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.base.errors import MalformedMessage
-from shoal.base.ids import MessageId
+from shoal.base.ids import MessageId, NodeId
 from shoal.protocols.streams.history.commands import (
     HistoryRow,
     LastMessages,
@@ -81,13 +81,14 @@ class Reader:
         self._left = command.what.count if isinstance(command.what, LastMessages) else None
         self._seq = 0
         self._upto_seq: int | None = None  # of the log, when the read began
+        self._upto_of: NodeId | None = None  # who said so
         self._empty = 0
         self.restart()
 
     def restart(self) -> None:
         """Nothing has come so far: begin anew."""
         what = self.command.what
-        self._cursor, self._upto_seq, self._empty = None, None, 0
+        self._cursor, self._upto_seq, self._upto_of, self._empty = None, None, None, 0
         self._seq = what.after_seq if isinstance(what, LogRange) else 0
 
     def question(self, request: int) -> Question:
@@ -118,25 +119,32 @@ class Reader:
             rows,
         )
 
-    def check(self, answer: Answer) -> Page:
-        """The page that an answer makes; Misfit if it is none."""
+    def check(self, answer: Answer, source: NodeId) -> Page:
+        """The page that the answer of a storage node makes; Misfit if it is none."""
         if isinstance(self.command.what, LogRange):
             if not isinstance(answer, LogRows):
                 raise Misfit("another-answer")
-            return self._check_log(answer)
+            return self._check_log(answer, source)
         if not isinstance(answer, Rows):
             raise Misfit("another-answer")
         return self._check_rows(answer)
 
-    def took(self, page: Page) -> None:
+    def took(self, page: Page, source: NodeId) -> None:
         """Its signatures are good: the read goes on behind it."""
         if isinstance(page.after, int):
-            self._seq, self._upto_seq = page.after, page.upto_seq
+            self._seq = page.after
+            if self._upto_seq is None:
+                self._upto_seq, self._upto_of = page.upto_seq, source
         else:
             self._cursor = page.after
         if self._left is not None:
             self._left -= len(page.rows)
         self._empty = 0 if page.rows else self._empty + 1
+
+    def distrust(self, source: NodeId) -> None:
+        """A storage node lied: it is not believed about where the log ends, either."""
+        if source == self._upto_of:
+            self._upto_seq = self._upto_of = None
 
     # By position
 
@@ -178,7 +186,7 @@ class Reader:
 
     # By log
 
-    def _check_log(self, answer: LogRows) -> Page:
+    def _check_log(self, answer: LogRows, source: NodeId) -> Page:
         if len(answer.rows) > self._page_rows:
             raise Misfit("too-many-rows")
         upto = answer.last if self._upto_seq is None else self._upto_seq
@@ -190,9 +198,13 @@ class Reader:
             body = self._body(row.signed)
             if seq <= upto and self.command.publisher in (None, body.id.publisher):
                 rows.append(Unchecked(body, row.signed, seq))
-        if not answer.rows and (seq < upto or answer.last < seq):
-            # A replica that has not come so far, or one that does not want to.
-            raise Misfit("behind")
+        if not answer.rows:
+            if answer.last > seq:
+                raise Misfit("withheld")  # it says itself that there is more
+            if seq < upto and source == self._upto_of:
+                raise Misfit("went-back")  # it said itself that there is more
+            if seq < upto or answer.last < seq:
+                raise Misfit("behind")  # a replica that has not come so far
         if not rows and self._is_idling():
             raise Misfit("no-progress")
         return Page(tuple(rows), min(seq, upto) if answer.rows else seq, seq >= upto, upto)

@@ -20,6 +20,7 @@ from shoal.base.ids import NodeId, StreamId, short_node_id
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, SetTimer, Verify
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.checks import Checks
 from shoal.protocols.streams.history.commands import (
     COMPLETE,
     EXPIRED,
@@ -46,10 +47,9 @@ class Sink(msgspec.Struct, frozen=True):
 
 
 class _Checking(msgspec.Struct):
-    """A page whose signatures are being checked."""
+    """A page of the first source whose signatures are being checked."""
 
     page: Page
-    source: Contact
     asked: int = 0
     answered: int = 0
 
@@ -62,6 +62,7 @@ class Reading:
         id: int,
         reader: Reader,
         desk: Desk,
+        checks: Checks,
         config: ClientConfig,
         sink: Sink,
     ) -> None:
@@ -75,6 +76,7 @@ class Reading:
         insist = reader.command.insist
         self._rounds = config.fill_rounds if insist else config.rounds
         self._desk = desk
+        self._room = checks
         self._config = config
         self._sink = sink
         self._insist = insist  # until something is found
@@ -118,13 +120,13 @@ class Reading:
         try:
             if not isinstance(answer, Rows | LogRows):
                 raise Misfit("another-answer")
-            page = self.reader.check(answer)
+            page = self.reader.check(answer, peer)
         except Misfit as misfit:
             reason = str(misfit)
             if reason == BEHIND:
                 return self._failed(reason)
-            return [Rejected(peer, f"history-{reason}"), *self._failed(reason, for_good=True)]
-        self._checking = _Checking(page, self._sources[0])
+            return self._lied(reason)
+        self._checking = _Checking(page)
         self._checks += 1
         return self._check()
 
@@ -147,18 +149,24 @@ class Reading:
         checking.answered += 1
         if not valid:
             self._checking = None
-            liar = Rejected(checking.source.node, "history-bad-signature")
-            return [liar, *self._failed("bad-signature", for_good=True)]
+            return self._lied("bad-signature")
         return self._check() if checking.answered == checking.asked else []
+
+    def check_more(self) -> list[Effect]:
+        """There is room for more checks."""
+        if self._checking is None:
+            self._room.forget(self.id)  # of a page that was given up
+            return []
+        return self._check()
 
     def _check(self) -> list[Effect]:
         checking = self._checking
-        assert checking is not None  # both callers have one
+        assert checking is not None  # all callers have one
         rows = checking.page.rows
         if checking.answered == len(rows):
             return self._take(checking.page)
-        begin, end = checking.asked, checking.asked + self._config.checks_at_once
-        checking.asked = min(end, len(rows))
+        begin = checking.asked
+        checking.asked += self._room.take(self.id, len(rows) - begin)
         effects: list[Effect] = []
         for index in range(begin, checking.asked):
             signature, body = split_signed(rows[index].signed)
@@ -172,7 +180,7 @@ class Reading:
         self._checking = None
         self._failures = 0
         self._answered = True
-        self.reader.took(page)
+        self.reader.took(page, self._sources[0].node)
         self._last = page.last
         self._held = tuple([row.checked() for row in page.rows])
         if self._insist and page.last and not self._held:
@@ -195,6 +203,12 @@ class Reading:
     def _ask(self) -> list[Effect]:
         request = self.asked = self._desk.next_request()
         return self._desk.ask(request, self.id, self._sources[0], self.reader.question(request))
+
+    def _lied(self, reason: str) -> list[Effect]:
+        """The first source sent what cannot be: count it, and ask another."""
+        liar = self._sources[0].node
+        self.reader.distrust(liar)
+        return [Rejected(liar, f"history-{reason}"), *self._failed(reason, for_good=True)]
 
     def _failed(self, reason: str, *, for_good: bool = False) -> list[Effect]:
         """The first source was of no use: the next one's turn."""

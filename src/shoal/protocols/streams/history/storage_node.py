@@ -45,6 +45,7 @@ from shoal.protocols.streams.history.config import StorageConfig
 from shoal.protocols.streams.history.disk import (
     DISK_BEHIND,
     DISK_FAILED,
+    FindLast,
     MessageKey,
     Retain,
     Retained,
@@ -198,7 +199,10 @@ class StorageNode:
         asked: _Asked = token
         if value is None:
             return self._answer(asked, Refused(asked.request, DISK_FAILED))
-        return self._answer(asked, decode_answer(value))
+        answer = decode_answer(value)
+        if isinstance(answer, FindLast) and self._peers.get(asked.peer) is asked.entry:
+            return [Load(value, asked)]  # behind what others have asked meanwhile
+        return self._answer(asked, answer)
 
     def _admit(
         self, peer: NodeId, request: int, stream: StreamId, now_ns: int

@@ -233,7 +233,10 @@ class Round:
     # A page
 
     def _rows(self, asked: AskRows, told: TellRows) -> list[Effect]:
-        page = page_of(self.tails[0], asked, told)
+        tail = self.tails[0]
+        before, page = tail.passed_over, page_of(tail, asked, told)
+        if page is None and before < tail.passed_over < tail.target:
+            return self._next()  # all of these are too old: the next page
         if page is None:
             return self._drop_tail()
         self.tails.popleft()

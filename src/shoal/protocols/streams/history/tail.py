@@ -17,6 +17,7 @@ from shoal.base.ids import MessageId, StreamId
 from shoal.base.units import MS_NS
 from shoal.kernel.effects import Verify
 from shoal.protocols.streams.config import SIGNATURE_BYTES
+from shoal.protocols.streams.history.config import FUTURE_NS
 from shoal.protocols.streams.history.disk import KeptRow, ReplicaChange
 from shoal.protocols.streams.history.messages import PAGE_ROWS_MAX
 from shoal.protocols.streams.history.sync_messages import (
@@ -47,12 +48,15 @@ class Tail(msgspec.Struct, eq=False):
     held: bool
     """We have a replica, be it empty."""
     horizon_ms: int
-    """What we have let go of lies below: a new replica begins after it."""
+    """The message time below which lies what we have let go of: a new replica begins with the first
+    row that does not."""
     target: int
     """The peer has rows up to this one."""
     may_skip: bool
     """Rows before those that the peer has may be given up: it is the log's owner, or nothing of
     the log is held."""
+    passed_over: int = 0
+    """Rows up to this one lie below the horizon."""
 
     @property
     def key(self) -> PlaceLog:
@@ -61,8 +65,10 @@ class Tail(msgspec.Struct, eq=False):
     def ask(self, request: int, rows_max: int) -> AskRows:
         """The question for the next page."""
         stream, partition = self.place
-        since_ns = 0 if self.held else self.horizon_ms * MS_NS
-        after = max(0, self.held_last - 1)
+        # Logs are searched by ingest time, and a message may come in before its own time: a
+        # publisher's clock may be ahead by so much.
+        since_ns = 0 if self.held else max(0, self.horizon_ms * MS_NS - FUTURE_NS)
+        after = max(0, self.held_last - 1, self.passed_over)
         return AskRows(request, stream, partition, self.log, after, since_ns, rows_max)
 
 
@@ -124,7 +130,7 @@ class Page(msgspec.Struct, eq=False):
 
 
 def page_of(tail: Tail, asked: AskRows, told: TellRows) -> Page | None:
-    """The page that a peer told of, None if there is nothing to be had now, or Lie."""
+    """The page that a peer told of, None if there is nothing to be had of it, or Lie."""
     rows = told.rows
     if not rows:
         return None
@@ -136,6 +142,13 @@ def page_of(tail: Tail, asked: AskRows, told: TellRows) -> Page | None:
         if row.seq != first + number or row.ingest_ns < newest_ns:
             raise Lie("no-log")
         newest_ns = row.ingest_ns
+    if not tail.held:
+        kept = [row for row in rows if row.timestamp_ms >= tail.horizon_ms][:1]
+        tail.passed_over = kept[0].seq - 1 if kept else rows[-1].seq
+        rows = rows[tail.passed_over + 1 - first :]
+        if not rows:
+            return None
+        first = rows[0].seq
     advance = first > tail.held_last + 1
     if advance and not tail.may_skip:
         return None

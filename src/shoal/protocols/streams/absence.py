@@ -1,0 +1,38 @@
+"""Since when a node has had no neighbour in a stream, and what follows when it has one again.
+
+What passed meanwhile shows as gaps, if its chains go on or a neighbour knows of it. Neighbours that
+are all newer than a message know nothing of it: so this node's history machine is told of every
+absence, and asks storage (`history/catch_up.py`). Where no storage node keeps the stream, or this
+node has no such machine, that ends there.
+"""
+
+from __future__ import annotations
+
+from shoal.base.ids import NodeId, StreamId
+from shoal.base.units import MS_NS
+from shoal.kernel.effects import Effect, Send
+from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.history.messages import CatchUp
+from shoal.protocols.streams.messages import Position
+
+
+class Absence:
+    """One node in one stream."""
+
+    def __init__(self, stream: StreamId, node: NodeId, config: NodeConfig, now_ns: int) -> None:
+        self._stream = stream
+        self._node = node
+        self._config = config
+        self._begun_ns = self._alone_ns = now_ns
+
+    def moved(self, was_linked: bool, is_linked: bool, now_ns: int) -> list[Effect]:
+        """Neighbours came or went."""
+        if was_linked and not is_linked:
+            self._alone_ns = now_ns
+        if was_linked or not is_linked or now_ns - self._alone_ns < self._config.absent_ns:
+            return []
+        # The last neighbour may have been cut off before its link was given up; but what lies
+        # before our own joining, or is too old to be taken, is not asked for.
+        since_ns = self._alone_ns - self._config.absent_before_ns
+        since_ns = max(since_ns, self._begun_ns, now_ns - self._config.freshness_ns)
+        return [Send(CatchUp(self._stream, Position(since_ns // MS_NS, 0)), (self._node,))]

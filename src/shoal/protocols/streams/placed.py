@@ -1,0 +1,47 @@
+"""A message with its place in its chain, worked out once: every table of a stream asks for it.
+
+Nothing here says that the signature is good: flooding checks that before it gives a message to
+anybody.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.ids import MessageId, NodeId
+from shoal.protocols.streams.duplicates import BEGINNING, Number
+from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.wire import decode_body
+
+Chain = tuple[NodeId, int, str]  # publisher, partition, chain
+
+
+class PlacedMessage(msgspec.Struct, frozen=True, gc=False):
+    """A message, and where it stands."""
+
+    id: MessageId
+    signed: bytes
+    chain: Chain
+    number: Number
+    before: Number
+    """Where the message before it stands; BEGINNING if it is the first."""
+    message: VerifiedMessage
+
+
+def place(message: VerifiedMessage) -> PlacedMessage:
+    """Work out where a message stands."""
+    id, previous = message.id, message.previous
+    return PlacedMessage(
+        id,
+        message.signed,
+        (id.publisher, id.partition, id.chain),
+        (id.timestamp_ms, id.sequence),
+        BEGINNING if previous is None else (previous.timestamp_ms, previous.sequence),
+        message,
+    )
+
+
+def read_placed(signed: bytes) -> PlacedMessage:
+    """What signed bytes say, not yet believed; MalformedMessage if they say nothing."""
+    body = decode_body(signed)
+    return place(VerifiedMessage(body.id, body.previous, body.content_type, body.content, signed))

@@ -1,0 +1,164 @@
+"""A node that was away: what it has storage asked for, and what comes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shoal.base.ids import NodeId, StreamId
+from shoal.base.units import MS_NS, S_NS
+from shoal.kernel.effects import Effect, Send
+from shoal.protocols.streams.absence import Absence
+from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.history.messages import CatchUp, FilledFromStorage
+from shoal.protocols.streams.messages import Position
+from tests.support.history import ONE, Keeper, Library, Silent, history
+from tests.support.machines import Scripted
+from tests.support.streams import (
+    BOB,
+    CAROL,
+    MALLORY,
+    ME,
+    NOW_MS,
+    NOW_NS,
+    STREAM,
+)
+
+CONFIG = NodeConfig()
+MESSAGES = history(35)
+SINCE = Position(NOW_MS - 10_000 + 5, 0)  # the first five are older
+
+
+class Returner(Library):
+    """A reader beside a stream machine that only listens."""
+
+    def __init__(self, *keepers: Keeper | None, **settings: Any) -> None:
+        self.streams = Scripted(accepts=(FilledFromStorage,))
+        super().__init__(*keepers, beside=[self.streams], **settings)
+
+    def catch_up(
+        self, stream: StreamId = STREAM, since: Position = SINCE, peer: NodeId = ME
+    ) -> None:
+        self.host.received(peer, CatchUp(stream, since))
+        self.settle()
+
+    @property
+    def filled(self) -> list[FilledFromStorage]:
+        events: list[Any] = self.streams.inputs
+        heard = [getattr(event, "message", None) for event in events]
+        return [message for message in heard if isinstance(message, FilledFromStorage)]
+
+    @property
+    def found(self) -> list[bytes]:
+        return [signed for filled in self.filled for signed in filled.found]
+
+
+# What is read
+
+
+def test_all_that_was_published_since_comes_page_by_page() -> None:
+    returner = Returner(Keeper(MESSAGES))
+    returner.catch_up()
+    assert returner.found == MESSAGES[5:]
+    assert {(f.publisher, f.partition, f.chain) for f in returner.filled} == {(CAROL, 0, "c")}
+    assert returner.pages == [], "the application hears nothing of it"
+    assert returner.client._jobs == {}
+
+
+def test_messages_of_several_chains_come_back_chain_by_chain() -> None:
+    sent = [*MESSAGES, *history(5, publisher=BOB), *history(5, chain="d")]
+    returner = Returner(Keeper(sent, page_rows=100))
+    returner.catch_up(since=Position(0, 0))
+    chains = {(f.publisher, f.chain): len(f.found) for f in returner.filled}
+    assert chains == {(CAROL, "c"): 35, (BOB, "c"): 5, (CAROL, "d"): 5}
+
+
+def test_every_partition_is_read() -> None:
+    parts = [history(3, partition=partition) for partition in range(4)]
+    returner = Returner(Keeper([signed for part in parts for signed in part]), partitions=3)
+    returner.catch_up(since=Position(0, 0))
+    assert returner.found == [*parts[0], *parts[1], *parts[2]]
+
+
+def test_a_busy_partition_is_not_read_to_its_end() -> None:
+    parts = [history(35, partition=partition) for partition in range(2)]
+    keeper = Keeper([signed for part in parts for signed in part])
+    returner = Returner(keeper, partitions=2, config=ClientConfig(catch_up_rows_max=20))
+    returner.catch_up(since=Position(0, 0))
+    assert returner.found == [*parts[0][:20], *parts[1][:20]]
+    assert returner.client._jobs == {}
+
+
+def test_a_storage_node_that_lacks_it_is_not_the_only_one_asked() -> None:
+    returner = Returner(Keeper(), Keeper(MESSAGES))
+    returner.catch_up()
+    assert returner.found == MESSAGES[5:]
+
+
+def test_many_streams_take_turns_and_all_of_them_come() -> None:
+    streams = [StreamId(f"stream/{number}") for number in range(10)]
+    sent = {stream: history(3, stream=stream) for stream in streams}
+    keeper = Keeper([signed for stream in streams for signed in sent[stream]])
+    returner = Returner(keeper, config=ClientConfig(catch_ups_at_once=2))
+    for stream in streams:
+        returner.host.received(ME, CatchUp(stream, Position(0, 0)))
+        assert len(returner.client._jobs) <= 2
+    returner.settle()
+    assert sorted(returner.found) == sorted(signed for each in sent.values() for signed in each)
+
+
+@pytest.mark.parametrize("keepers", [(), (Silent(),), (None,)])
+def test_without_storage_it_ends_there_and_may_be_asked_for_again(keepers: tuple[Any]) -> None:
+    returner = Returner(*keepers, partitions=2)
+    returner.catch_up()
+    returner.advance(120 * S_NS)
+    assert returner.found == []
+    assert returner.client._jobs == {}
+    returner.keepers[ONE] = Keeper(MESSAGES)
+    returner.storage = (ONE,)
+    returner.advance(60 * S_NS)
+    returner.catch_up()
+    assert returner.found == MESSAGES[5:]
+
+
+def test_only_the_own_stream_machine_may_ask() -> None:
+    returner = Returner(Keeper(MESSAGES))
+    returner.host.link_opened(MALLORY)
+    returner.catch_up(peer=MALLORY)
+    assert returner.rejected == [(MALLORY, "not-mine")]
+    assert returner.found == []
+
+
+# When it is asked for
+
+
+def since_ms(effects: list[Effect]) -> list[int]:
+    """From when on the history machine is asked to read, before now."""
+    asked = [effect.message for effect in effects if isinstance(effect, Send)]
+    return [NOW_MS - m.since.timestamp_ms for m in asked if isinstance(m, CatchUp)]
+
+
+def test_an_absence_is_made_up_for_with_some_time_before_it() -> None:
+    absence = Absence(STREAM, ME, CONFIG, NOW_NS - 200 * S_NS)
+    assert absence.moved(False, True, NOW_NS - 199 * S_NS) == [], "a join takes a second"
+    assert absence.moved(True, True, NOW_NS - 100 * S_NS) == []
+    assert absence.moved(True, False, NOW_NS - 20 * S_NS) == []
+    effects = absence.moved(False, True, NOW_NS)
+    assert since_ms(effects) == [20_000 + CONFIG.absent_before_ns // MS_NS]
+    assert absence.moved(True, True, NOW_NS) == []
+
+
+def test_a_moment_alone_is_no_absence() -> None:
+    absence = Absence(STREAM, ME, CONFIG, NOW_NS - 200 * S_NS)
+    absence.moved(True, False, NOW_NS - CONFIG.absent_ns + 1)
+    assert absence.moved(False, True, NOW_NS) == []
+
+
+def test_what_lies_before_the_joining_or_is_too_old_is_not_asked_for() -> None:
+    absence = Absence(STREAM, ME, CONFIG, NOW_NS - 40 * S_NS)
+    assert since_ms(absence.moved(False, True, NOW_NS)) == [40_000]
+    absence = Absence(STREAM, ME, CONFIG, NOW_NS - 4_000 * S_NS)
+    absence.moved(True, False, NOW_NS - 3_000 * S_NS)
+    assert since_ms(absence.moved(False, True, NOW_NS)) == [CONFIG.freshness_ns // MS_NS]
