@@ -1,0 +1,294 @@
+"""Messages over a stream between real kernels, where packets are lost.
+
+The nodes are those of the runtime: processes that talk over TCP, in real time. A run takes as long
+as its scenario says, and another with the same seed has the same keys, overlay and plan, but loses
+other packets.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial, reduce
+from multiprocessing import Pipe
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from shoal.base.errors import ShoalError
+from shoal.base.ids import NodeId
+from shoal.base.units import seconds
+from shoal.kernel.records import RECORD_TYPES
+from shoal.lab.kinds import OFF, Checks, ExperimentKind, Outcome, Rows, RunProgress, RunRequest
+from shoal.lab.loss.host import host_key, stream_of
+from shoal.lab.loss.namespaces import NoUnderlay
+from shoal.lab.loss.plan import UnderlayPlan, UnderlayReport
+from shoal.lab.loss.settings import LossOptions, make_plan
+from shoal.lab.loss.underlay import Answer
+from shoal.lab.records import Place, StreamRecords, Surroundings
+from shoal.lab.results import StreamFigures, StreamResults
+from shoal.lab.scenario import Scenario, delay_model
+from shoal.lab.stream_summary import stream_line, stream_rows
+from shoal.sim.trace import Row, Trace
+
+JOIN_S = 1.1  # of one node after the other over the AWS table, measured
+START_S = 3.0  # processes and namespaces
+POLL_S = 0.25
+NO_HASH = "none: which packets are lost cannot be repeated"
+
+_ANY_RECORD: Any = reduce(or_, RECORD_TYPES)
+
+
+class UnderlayFailed(ShoalError):
+    """The network was made, and a run over it came to no end."""
+
+
+class PacketFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the network did with packets."""
+
+    loss_percent: float
+    """What links were told to lose."""
+    packets: int
+    """On all links between hosts and switches; one from host to host counts on both of its."""
+    dropped: int
+    forwarded: int
+    late_us_mean: float
+    late_us_p99: float
+    late_us_max: float
+    host_late_us_mean: float
+    """How much later than planned messages were published: hosts that wait for a processor make a
+    measurement worthless."""
+    host_late_us_p99: float
+    overflowed: int
+    segments: int
+    """That TCP sent, on all hosts."""
+    retransmitted: int
+    timeouts: int
+    """Segments that nothing but a timer showed to be lost."""
+
+
+class LossFigures(StreamFigures, frozen=True, kw_only=True):
+    """What a run under loss gave."""
+
+    network: PacketFigures
+
+
+def run_loss(request: RunRequest) -> Outcome:
+    """One run; NoUnderlay if the machine forbids what it needs."""
+    scenario = request.scenario
+    plan = make_plan(scenario, request.seed)
+    begin_s, cpu_s = time.monotonic(), _cpu_s()
+    with _alone():
+        report = _run_underlay(plan, request)
+    return _outcome(scenario, plan, report, request, time.monotonic() - begin_s, _cpu_s() - cpu_s)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other run over real time is on: it would take processors from this one."""
+    with Path(__file__).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _run_underlay(plan: UnderlayPlan, request: RunRequest) -> UnderlayReport:
+    ours, theirs = Pipe()
+    end_s = expected_s(request.scenario)
+    begin_s = time.monotonic()
+    ends = [str(theirs.fileno()), str(os.getpid())]
+    command = [sys.executable, "-m", "shoal.lab.loss.underlay", *ends]
+    with ours, tempfile.TemporaryFile() as complaints:
+        # In a session of its own: Ctrl-C is for us, and the network goes when we do.
+        process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], stderr=complaints, start_new_session=True
+        )
+        theirs.close()
+        try:
+            ours.send_bytes(msgspec.msgpack.encode(plan))
+            while not ours.poll(POLL_S):
+                if request.progress is not None:
+                    now_s = time.monotonic() - begin_s
+                    part = min(now_s / end_s, 0.99)
+                    request.progress(RunProgress(now_s, end_s, 0, part, "s"))
+            answer = msgspec.msgpack.decode(ours.recv_bytes(), type=Answer)
+        except (EOFError, OSError):
+            answer = Answer(problem="the network's process has ended")
+        finally:
+            process.kill()
+            process.wait()
+        if answer.report is not None:
+            return answer.report
+        if answer.forbidden:
+            raise NoUnderlay(answer.problem)
+        complaints.seek(0)
+        said = complaints.read().decode(errors="replace").strip()
+        raise UnderlayFailed(f"{answer.problem}; its processes said: {said or 'nothing'}")
+
+
+def _outcome(
+    scenario: Scenario,
+    plan: UnderlayPlan,
+    report: UnderlayReport,
+    request: RunRequest,
+    took_s: float,
+    cpu_s: float,
+) -> Outcome:
+    ids = [host_key(plan, host).address for host in range(plan.hosts)]
+    nodes = ids[:-1]
+    delays = delay_model(scenario.network.delays)
+    places = [Place(node, delays.region(number)) for number, node in enumerate(nodes)]
+    results, trace = StreamResults(nodes), Trace()
+    records = StreamRecords(places, results)
+    for sink in (results, records):
+        trace.to(sink)
+    for row in gather_rows(ids, report):
+        trace.add(*row)
+    trace.flush()
+    world = _surroundings(plan, places, report)
+    degrees = {node: len(host.neighbours) for node, host in zip(nodes, report.hosts, strict=False)}
+    figures = results.figures(
+        world.started_ns, degrees, connected=_is_connected(world, len(nodes)), healed_ns=0
+    )
+    return Outcome(
+        figures=LossFigures(
+            **{name: getattr(figures, name) for name in StreamFigures.__struct_fields__},
+            network=_packet_figures(plan, report),
+        ),
+        trace_hash=NO_HASH,
+        events=trace.rows,
+        records=trace.rows,
+        cpu_seconds=cpu_s,
+        simulated_seconds=took_s,
+        # What is lost is what is measured here; nothing is demanded.
+        checks=Checks(OFF, OFF),
+        tables=(lambda run: partial(records.tables, run, world)) if request.record else None,
+    )
+
+
+def gather_rows(ids: list[NodeId], report: UnderlayReport) -> list[Row]:
+    """The records of all hosts, in the order in which they happened: one machine has one clock."""
+    decoder = msgspec.msgpack.Decoder(list[tuple[int, _ANY_RECORD]])
+    rows = [
+        (time_ns, node, record)
+        for node, host in zip(ids, report.hosts, strict=True)
+        for time_ns, record in decoder.decode(host.records)
+    ]
+    return sorted(rows, key=lambda row: row[0])
+
+
+def _surroundings(plan: UnderlayPlan, places: list[Place], report: UnderlayReport) -> Surroundings:
+    number = {place.id: at for at, place in enumerate(places)}
+    hosts = list(zip(places, report.hosts, strict=False))
+    stream = stream_of(plan)
+    return Surroundings(
+        started_ns={place.id: host.started_ns for place, host in hosts},
+        edges=[
+            (stream, a, b, plan.delays_ns[a][b])
+            for a, (_, host) in enumerate(hosts)
+            for b in [number[NodeId(peer)] for peer in host.neighbours]
+        ],
+        delays_ns={
+            (one.region, other.region): plan.delays_ns[a][b]
+            for a, one in enumerate(places)
+            for b, other in enumerate(places)
+        },
+    )
+
+
+def _is_connected(world: Surroundings, nodes: int) -> bool:
+    ends = np.array([(a, b) for _, a, b, _ in world.edges], np.int64).reshape(-1, 2)
+    links = csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(nodes, nodes))
+    return bool(connected_components(links, connection="strong", return_labels=False) == 1)
+
+
+def _packet_figures(plan: UnderlayPlan, report: UnderlayReport) -> PacketFigures:
+    forwarded = report.forwarded
+    kernels = [host.kernel for host in report.hosts]
+    late_us = [late for host in report.hosts for late in host.late_us] or [0]
+    return PacketFigures(
+        loss_percent=100 * plan.loss,
+        packets=report.links.packets,
+        dropped=report.links.dropped,
+        forwarded=forwarded.packets,
+        late_us_mean=forwarded.late_us[0],
+        late_us_p99=forwarded.late_us[1],
+        late_us_max=forwarded.late_us[2],
+        host_late_us_mean=float(np.mean(late_us)),
+        host_late_us_p99=float(np.percentile(late_us, 99)),
+        overflowed=report.overflowed,
+        segments=sum(kernel.segments for kernel in kernels),
+        retransmitted=sum(kernel.retransmitted for kernel in kernels),
+        timeouts=sum(kernel.timeouts for kernel in kernels),
+    )
+
+
+def expected_s(scenario: Scenario) -> float:
+    """About how long a run takes."""
+    plan = make_plan(scenario, scenario.seed)
+    joining_s = plan.hosts * (JOIN_S + seconds(plan.join_ns))
+    return START_S + joining_s + seconds(plan.settle_ns + plan.end_ns)
+
+
+def _cpu_s() -> float:
+    """Of all processes that we started and that have ended, and their own."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _rows(figures: LossFigures) -> Rows:
+    told = figures.network
+    lost = 100 * told.dropped / told.packets if told.packets else 0.0
+    return [
+        *stream_rows(figures),
+        (
+            "packets",
+            f"{told.packets:,} on links, {told.dropped:,} dropped: {lost:.3f} %, asked for "
+            f"{told.loss_percent:g} %; {told.overflowed:,} without being asked",
+        ),
+        (
+            "tcp",
+            f"{told.segments:,} segments, {told.retransmitted:,} sent again, "
+            f"{told.timeouts:,} after a timeout",
+        ),
+        (
+            "forwarder",
+            f"{told.forwarded:,} packets, late by {told.late_us_mean / 1000:.2f} ms, "
+            f"p99 {told.late_us_p99 / 1000:.2f}, max {told.late_us_max / 1000:.2f}",
+        ),
+        (
+            "hosts",
+            f"published late by {told.host_late_us_mean / 1000:.2f} ms, "
+            f"p99 {told.host_late_us_p99 / 1000:.2f}",
+        ),
+    ]
+
+
+def _line(figures: LossFigures) -> str:
+    told = figures.network
+    return (
+        f"{stream_line(figures)}, {told.dropped:,} of {told.packets:,} packets lost, "
+        f"{told.retransmitted:,} sent again, hosts late by {told.host_late_us_mean / 1000:.1f} ms"
+    )
+
+
+LOSS = ExperimentKind(
+    name="streams/loss",
+    run=run_loss,
+    figures=LossFigures,
+    rows=_rows,
+    line=_line,
+    cost=expected_s,
+    options=LossOptions,
+)
