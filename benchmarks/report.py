@@ -1,11 +1,15 @@
 """What a report over 20 million deliveries costs: Spark beside DuckDB, on the same files.
 
-    .venv/bin/python benchmarks/report.py [--json] [--rows 20000000] [--runs 16] [--rounds 5]
+    .venv/bin/python benchmarks/report.py [--json] [--rows 20000000] [--runs 16] [--rounds 8]
+    .venv/bin/python benchmarks/report.py --command --rows 100000000
 
 Both give, per run, exact p50, p95 and p99, mean, least and longest delay, hops, duplicates and
 coverage, and must agree. CPU-seconds count, of Python and of the JVM with its compiler and its
 collector, the best of several rounds in a session that is warm. The start of the session and the
 first round, in which the JVM compiles, are shown apart.
+
+--command is about size: `shoal lab report` as it is, in processes of its own, and the most memory
+that all of them together held.
 """
 
 from __future__ import annotations
@@ -13,10 +17,11 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +40,7 @@ from shoal.pipeline.transforms.summary import summarise_runs
 
 ROWS = 20_000_000
 RUNS = 16
-ROUNDS = 5
+ROUNDS = 8  # the JVM goes on compiling for six or so
 NODES = 2048
 CORES = 2
 STREAM = "0x1111111111111111111111111111111111111111/lab"
@@ -76,11 +81,25 @@ class Result(msgspec.Struct, frozen=True):
     ratio: float
 
 
+class Size(msgspec.Struct, frozen=True):
+    """What the command took, with all of its processes."""
+
+    rows: int
+    runs: int
+    wall_s: float
+    cpu_s: float
+    peak_gib: float
+    """Resident memory, summed over processes: what they share is counted more than once."""
+
+
+SCENARIO = {"name": "streams-propagation", "network": {"nodes": NODES, "degree": 4}}
+
+
 def generate(folder: Path, rows: int, runs: int) -> None:
     """Runs whose deliveries look like those of 2,048 nodes: a mean of 288 ms, 9 hops."""
     for number in range(runs):
         run = f"streams-propagation-{number}-5f2a9c01"
-        info = RunInfo(run=run, seed=number, scenario={}, result={}, provenance=provenance())
+        info = RunInfo(run=run, seed=number, scenario=SCENARIO, result={}, provenance=provenance())
         write_run(folder, info, partial(tables, run, number, rows // runs))
 
 
@@ -123,7 +142,27 @@ def tables(run: str, seed: int, rows: int) -> dict[str, pa.Table]:
         "region": [f"region-{n % 16}" for n in range(NODES)],
         "ready_ns": np.zeros(NODES, np.int64),
     }
-    made = {"deliveries": deliveries, "messages": published, "nodes": nodes}
+    # Four neighbours each, both ways; regions are as far from each other as on one continent.
+    a = np.repeat(np.arange(NODES), 2)
+    b = (a + 1 + rng.integers(0, NODES - 1, len(a))) % NODES
+    links = {
+        "run": [run] * 2 * len(a),
+        "stream": [STREAM] * 2 * len(a),
+        "a": np.concatenate([a, b]),
+        "b": np.concatenate([b, a]),
+        "delay_us": np.tile(rng.integers(1_000, 150_000, len(a)), 2),
+    }
+    regions = [(f"region-{x}", f"region-{y}") for x in range(16) for y in range(16)]
+    apart = {
+        "run": [run] * len(regions),
+        "a": [x for x, _ in regions],
+        "b": [y for _, y in regions],
+        "delay_us": rng.integers(1_000, 150_000, len(regions)),
+    }
+    made = {
+        "deliveries": deliveries, "messages": published, "nodes": nodes, "topologies": links,
+        "delays": apart,
+    }  # fmt: skip
     return {name: _table(name, columns) for name, columns in made.items()}
 
 
@@ -180,6 +219,43 @@ def measure(session: SparkSession, folder: Path, rounds: int, session_s: float =
     return Result(rows, len(found), session_s, first_cpu_s, best, theirs_best, best / theirs_best)
 
 
+def measure_command(folder: Path) -> Size:
+    """The command itself, watched from outside."""
+    begin_s, peak, cpu_s = time.monotonic(), 0, {}
+    page = folder / "report.html"
+    words = [sys.executable, "-m", "shoal.cli", "lab", "report", str(folder), "--out", str(page)]
+    with subprocess.Popen(words) as process:
+        while process.poll() is None:
+            held = 0
+            for pid in _tree(process.pid):
+                try:
+                    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                except OSError:
+                    continue  # it has ended
+                cpu_s[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+                held += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+            peak = max(peak, held)
+            time.sleep(0.1)
+    if process.returncode:
+        raise SystemExit(f"the command ended with {process.returncode}")
+    found, _ = find_runs(str(folder))
+    rows = sum(run.info["tables"]["deliveries"] for run in found)
+    wall_s = time.monotonic() - begin_s
+    return Size(rows, len(found), wall_s, sum(cpu_s.values()), peak / 2**30)
+
+
+def _tree(pid: int) -> Iterator[int]:
+    """A process and all that come from it."""
+    yield pid
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            text = children.read_text()
+        except OSError:
+            continue
+        for child in text.split():
+            yield from _tree(int(child))
+
+
 def _timed(
     work: Callable[[], list[tuple[Any, ...]]], cpu_s: Callable[[], float]
 ) -> tuple[float, list[tuple[Any, ...]]]:
@@ -215,24 +291,33 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--command", action="store_true", help="memory of `shoal lab report`")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         print(f"generating {options.rows:,} rows ...", file=sys.stderr, flush=True)
         generate(Path(name), options.rows, options.runs)
-        begin_s = time.monotonic()
-        with spark_session(SessionSettings(master=f"local[{CORES}]")) as session:
-            session_s = time.monotonic() - begin_s
-            print("measuring ...", file=sys.stderr, flush=True)
-            result = measure(session, Path(name), options.rounds, session_s)
+        print("measuring ...", file=sys.stderr, flush=True)
+        if options.command:
+            result: Result | Size = measure_command(Path(name))
+        else:
+            begin_s = time.monotonic()
+            with spark_session(SessionSettings(master=f"local[{CORES}]")) as session:
+                session_s = time.monotonic() - begin_s
+                result = measure(session, Path(name), options.rounds, session_s)
     if options.json:
-        print(msgspec.json.encode({"benchmark": "report", **msgspec.to_builtins(result)}).decode())
-        return
-    print(f"{result.rows:,} deliveries in {result.runs} runs, CPU-seconds for one report")
-    print(f"{'DuckDB':<24}{result.duckdb_cpu_s:>8.2f}")
-    print(f"{'Spark, warm':<24}{result.spark_cpu_s:>8.2f}{result.ratio:>8.2f} x DuckDB")
-    print(f"{'Spark, first':<24}{result.first_cpu_s:>8.2f}")
-    print(f"{'start of the session':<24}{result.session_s:>8.2f} s of wall time")
+        said = {"benchmark": "report", **msgspec.to_builtins(result)}
+        print(msgspec.json.encode(said).decode())
+    elif isinstance(result, Size):
+        print(f"{result.rows:,} deliveries in {result.runs} runs: `shoal lab report`")
+        print(f"{'most memory':<24}{result.peak_gib:>8.2f} GiB")
+        print(f"{'CPU':<24}{result.cpu_s:>8.2f} s, of {result.wall_s:.0f} s of wall time")
+    else:
+        print(f"{result.rows:,} deliveries in {result.runs} runs, CPU-seconds for one report")
+        print(f"{'DuckDB':<24}{result.duckdb_cpu_s:>8.2f}")
+        print(f"{'Spark, warm':<24}{result.spark_cpu_s:>8.2f}{result.ratio:>8.2f} x DuckDB")
+        print(f"{'Spark, first':<24}{result.first_cpu_s:>8.2f}")
+        print(f"{'start of the session':<24}{result.session_s:>8.2f} s of wall time")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,14 @@ def test_off_a_terminal_it_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatc
     assert lines[2].endswith("about 28 s left")
 
 
+def test_before_anything_is_done_no_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = Clock(monkeypatch), io.StringIO()
+    with ProgressLine("smoke", stream) as line:
+        clock.now_s += 5.0
+        line.update(RunProgress(0, 250.0, 0, 0.0))
+    assert stream.getvalue() == "smoke: 0 of 250 s simulated\n"
+
+
 def test_on_a_terminal_it_is_a_bar_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = run(Terminal(), monkeypatch, 4)
     assert "of 250 s simulated" in shown

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.lab.places import RunPlace, RunTask, ThisProcess
-from shoal.lab.processes import Processes, WorkerLost
+from shoal.lab.places import RunPlace, RunTask, ThisProcess, WorkerLost
+from shoal.lab.processes import Processes
 from shoal.lab.run_files import run_name
 from shoal.lab.runner import read_result, run_scenario
 from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings

@@ -17,6 +17,7 @@ import pytest
 from shoal.base.errors import ConfigError
 from shoal.lab.places import RunDone, RunTask, ThisProcess, Told
 from shoal.lab.plan import Plan, load_plan
+from shoal.lab.runner import read_result
 from shoal.lab.sweep import SweepProgress, run_plan
 from tests.cli.test_app import ends
 
@@ -85,6 +86,21 @@ def test_progress_is_of_the_work_that_is_left(plan: Plan, tmp_path: Path) -> Non
     assert ended[0].said == "5 of 8 runs done"
     # Four equal runs are left, whatever was there before.
     assert ended[0].fraction == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_run_that_turns_up_meanwhile_is_taken(plan: Plan, tmp_path: Path) -> None:
+    """Two sweeps over one folder do not stop each other."""
+    out = tmp_path / "out"
+    mine = run_plan(plan, ThisProcess(), folder=out)
+    first = next(mine)
+    theirs = {run.planned.run: run for run in run_plan(plan, ThisProcess(), folder=out)}
+    rest = list(mine)
+    assert [run.skipped for run in rest] == [True] * 7
+    assert not any(run.failure for run in rest)
+    for run in rest:
+        assert run.result == read_result(out / run.planned.run)
+        assert not theirs[run.planned.run].skipped
+    assert theirs[first.planned.run].skipped
 
 
 def test_a_result_that_cannot_be_read_is_named(plan: Plan, tmp_path: Path) -> None:

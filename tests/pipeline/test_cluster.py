@@ -1,37 +1,76 @@
-"""A report on a standalone cluster: two workers, whose Python has nothing but what was packed."""
+"""The lab on a standalone cluster: two workers, whose Python has nothing but what was packed.
+
+A sweep and a report there, and the same report here, all in one driver, whose session on the
+cluster serves both: what takes time is starting JVMs and unpacking what was packed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
 import time
 import venv
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import pyspark
 import pytest
-from pyspark.sql import SparkSession
 
+from shoal.kernel.tables import RUN_FILE
+from shoal.lab.catalogue import find_scenario
+from shoal.lab.places import ThisProcess
+from shoal.lab.plan import load_plan
+from shoal.lab.sweep import run_plan
+from shoal.pipeline import package as packing
 from shoal.pipeline.java import find_java
-from shoal.pipeline.jobs.collect import collect_folder
 from shoal.pipeline.package import package
-from tests.pipeline.test_collect import write_point
+from shoal.pipeline.revision import source_commit
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
-PATIENCE_S = 120.0
-REPORT_S_MAX = 240.0
+PATIENCE_S = 240.0
+SETTINGS = ("nodes=[24,48]", "repeats=2", "messages=60")
+
+DRIVER = """
+import json, os, sys
+from contextlib import contextmanager
+from shoal.cli.app import main
+from shoal.pipeline import session
+
+running = {}
+
+@contextmanager
+def kept(settings):
+    if settings.master not in running:
+        for other in running.values():
+            other.stop()
+            os.environ["PYSPARK_PYTHON"] = sys.executable  # the next one is here
+        running[settings.master] = session.start_session(settings)
+    yield running[settings.master]
+
+session.spark_session = kept
+for words in json.loads(sys.argv[1]):
+    try:
+        main(words)
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+class Cluster(NamedTuple):
+    url: str
+    workers: tuple[subprocess.Popen[bytes], ...]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -42,16 +81,26 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @contextmanager
-def started(log: Path, *words: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon of Spark, stopped at the end by its id."""
-    command = [str(SPARK_HOME / "bin" / "spark-class"), *words]
+def daemon(folder: Path, name: str, kind: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A daemon of Spark that is ready for others, stopped at the end by its id."""
+    log, ready = folder / f"{name}.log", {"Master": "New state: ALIVE"}
+    command = [
+        str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}",
+        "--host", LOOPBACK, "--webui-port", "0", *words,
+    ]  # fmt: skip
+    settings = environment(
+        SPARK_LOCAL_IP=LOOPBACK,
+        # Without settings it says what happens; errors alone would not tell when it is ready.
+        SPARK_CONF_DIR=str(folder),
+        SPARK_DAEMON_MEMORY="256m",
+        SPARK_DAEMON_JAVA_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    )
     with (
         log.open("wb") as output,
-        subprocess.Popen(
-            command, env=environment(SPARK_LOCAL_IP=LOOPBACK, **more), stdout=output, stderr=output
-        ) as process,
+        subprocess.Popen(command, env=settings, stdout=output, stderr=output) as process,
     ):
         try:
+            wait_for(log, ready.get(kind, "Starting Spark worker"), process)
             yield process
         finally:
             process.terminate()
@@ -69,41 +118,25 @@ def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.1)
 
 
-def free_port() -> int:
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A master and two workers with a core each."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
-    """A master and two workers with a core each; gives the master's address."""
-    port = free_port()
-    # It says what happens; errors alone would not tell when it is ready.
-    conf = tmp_path / "conf"
-    conf.mkdir()
-    daemon = {"SPARK_DAEMON_MEMORY": "512m", "SPARK_CONF_DIR": str(conf)}
+        port = str(probe.getsockname()[1])
     url = f"spark://{LOOPBACK}:{port}"
-    package_of = "org.apache.spark.deploy"
-    logs = [tmp_path / f"{name}.log" for name in ("master", "worker1", "worker2")]
-    address = ("--host", LOOPBACK, "--webui-port", "0")
-    master_words = (f"{package_of}.master.Master", *address, "--port", str(port))
+    with ExitStack() as stack:
+        stack.enter_context(daemon(tmp_path, "master", "Master", "--port", port))
+        workers = []
+        for number in (1, 2):
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work_of(tmp_path, number)))
+            log = f"worker{number}-log"
+            workers.append(stack.enter_context(daemon(tmp_path, log, "Worker", *size, url)))
+        yield Cluster(url, tuple(workers))
 
-    def worker_words(number: int) -> tuple[str, ...]:
-        folder = str(tmp_path / f"worker{number}")
-        size = ("--cores", "1", "--memory", "1g", "--work-dir", folder)
-        return (f"{package_of}.worker.Worker", *address, *size, url)
 
-    with started(logs[0], *master_words, **daemon) as master:
-        wait_for(logs[0], "New state: ALIVE", master)
-        with (
-            started(logs[1], *worker_words(1), **daemon) as one,
-            started(logs[2], *worker_words(2), **daemon) as two,
-        ):
-            wait_for(logs[1], "Successfully registered", one)
-            wait_for(logs[2], "Successfully registered", two)
-            yield url
+def work_of(folder: Path, number: int) -> Path:
+    return folder / f"worker{number}"
 
 
 @pytest.fixture
@@ -118,37 +151,72 @@ def bare_python(tmp_path: Path) -> Path:
     return python
 
 
-def report(folder: Path, page: Path, python: Path, *options: str) -> dict[str, Any]:
-    """What the command says, from a process of its own, since a process has but one session."""
-    command = [sys.executable, "-m", "shoal.cli", "lab", "report", str(folder), "--json"]
-    done = subprocess.run(
-        [*command, "--out", str(page), *options],
-        env=environment(
-            PYTHONPATH=str(ROOT / "src"), PYSPARK_PYTHON=str(python), SPARK_LOCAL_IP=LOOPBACK
-        ),
-        capture_output=True,
-        text=True,
-        timeout=REPORT_S_MAX,
+@contextmanager
+def driver(python: Path, *commands: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """The commands, one after the other, in a process of its own: ours may have a session."""
+    settings = environment(
+        PYTHONPATH=str(ROOT / "src"), PYSPARK_PYTHON=str(python), SPARK_LOCAL_IP=LOOPBACK
     )
-    assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER, json.dumps(commands)],
+        env=settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def executors(process: subprocess.Popen[bytes]) -> list[int]:
+    """Of a worker; whichever of its threads started them."""
+    found = Path(f"/proc/{process.pid}/task").glob("*/children")
+    return [int(child) for file in found for child in file.read_text().split()]
 
 
 def test_a_cluster_gives_what_one_machine_gives(
-    spark: SparkSession, tmp_path: Path, cluster: str, bare_python: Path
+    tmp_path: Path, cluster: Cluster, bare_python: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "runs"
-    write_point(folder, "small", 32, Random(3))
-    write_point(folder, "wide", 64, Random(4))
-    archive = tmp_path / "shoal.zip"
+    """Also when an executor is lost in the middle of a run."""
+    monkeypatch.setattr(packing, "LEVEL", 0)  # nobody waits for a network here
+    archive, runs = tmp_path / "shoal.zip", tmp_path / "runs"
     packed = package(archive)
-    assert {"shoal", "numpy", "pyarrow", "scipy"} <= packed.packages.keys()
-    page = tmp_path / "report.html"
-    options = ("--master", cluster, "--environment", str(archive))
-    said = report(folder, page, bare_python, *options)
-    here = collect_folder(str(folder), lambda _: spark)
-    assert said["points"] == json.loads(msgspec.json.encode(here.points))
-    # Both workers had an executor, which unpacked what was sent.
-    for worker in (tmp_path / "worker1", tmp_path / "worker2"):
-        assert list(worker.glob("app-*/*/stderr")), "no executor ran here"
+    assert {"shoal", "coincurve", "numpy", "pyarrow", "scipy"} <= packed.packages.keys()
+    there = ["--master", cluster.url, "--environment", str(archive), "--json"]
+    sets = [word for setting in SETTINGS for word in ("--set", setting)]
+    report = ["lab", "report", str(runs), "--out", str(tmp_path / "report.html")]
+    with driver(
+        bare_python,
+        ["lab", "run", "streams-smoke", *sets, "--no-check", "--out", str(runs), *there],
+        [*report, *there],
+        [*report, "--master", "local[2]", "--json"],
+    ) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        for lost in executors(cluster.workers[0]):
+            os.kill(lost, signal.SIGKILL)
+        rest, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, errors
+    assert re.search(r"^streams-smoke: \d of 4 runs done", errors, re.M)
+    assert re.search(r"^report: .*, about .* left$", errors, re.M)
+    *swept, summary, elsewhere, here = map(json.loads, [first, *rest.splitlines()])
+    assert (summary["ran"], summary["failed"]) == (4, 0)
+    plan = load_plan(find_scenario("streams-smoke"), SETTINGS)
+    alone = {run.planned.run: run.result for run in run_plan(plan, ThisProcess(), check=False)}
+    assert {run["run"]: run["trace_hash"] for run in swept} == {
+        run: result.trace_hash for run, result in alone.items() if result
+    }
+    commits = {provenance_of(runs / run["run"])["commit"] for run in swept}
+    assert commits == {source_commit()}, "what was packed knows where it is from"
+    assert elsewhere["points"] == here["points"]
+    assert [len(point["runs"]) for point in here["points"]] == [2, 2]
+    # Both workers had executors, which unpacked what was sent; one had to begin again.
+    started = [len(list(work_of(tmp_path, n).glob("app-*/*/stderr"))) for n in (1, 2)]
+    assert started == [2, 1]
+
+
+def provenance_of(run: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((run / RUN_FILE).read_text())["provenance"]
+    return found

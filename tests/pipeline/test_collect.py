@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import duckdb
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from shoal.base.errors import NotFound, UsageError
+from shoal.base.errors import NotFound, ShoalError, UsageError
 from shoal.pipeline.jobs.collect import collect_folder, count_provenance, mean_absolute
 from shoal.pipeline.jobs.collected import Collected, Diameter
+from shoal.pipeline.jobs.stages import CHECKING, COUNTING, OVERLAYS, PATHS, Stage, plan_stages
 from shoal.pipeline.reading import find_runs
 from tests.pipeline.frames import (
     delivery,
@@ -25,6 +27,7 @@ from tests.pipeline.frames import (
     settings,
     table_delay,
     write,
+    write_simple,
 )  # fmt: skip
 from tests.pipeline.test_against_duckdb import split
 
@@ -167,11 +170,11 @@ def test_changed_bytes_cost_their_run_only(spark: SparkSession, tmp_path: Path) 
     file = tmp_path / "small2" / "deliveries.parquet"
     flip_a_bit(file, "delay_tenths_ms")
     assert find_runs(str(tmp_path))[1] == [], "or Spark never gets to see it"
-    stages: list[str] = []
+    stages: list[Stage] = []
     found = collect_folder(str(tmp_path), lambda _: spark, stages.append)
     assert [problem.file for problem in found.problems] == [str(file)]
     assert [run.run for run in found.points[0].runs] == ["small1", "small3"]
-    assert "a file cannot be read: checking every page" in stages
+    assert CHECKING in [stage.said for stage in stages]
 
 
 def no_spark(rows: int) -> NoReturn:
@@ -184,6 +187,35 @@ def test_spark_is_not_started_for_nothing(tmp_path: Path) -> None:
     write(tmp_path, "bad", deliveries=[], messages=[], nodes=[])
     with pytest.raises(UsageError, match=r"none of the runs in .* can be read:\n.*bad: an empty"):
         collect_folder(str(tmp_path), no_spark)
+
+
+class Broken:
+    """A session that gives up, as one does that is short of memory."""
+
+    @property
+    def read(self) -> NoReturn:
+        raise PySparkException(
+            "An error occurred while calling o7.parquet.\n: java.lang.X: y\n\tat"
+        )
+
+
+def test_a_session_that_gives_up_says_why_in_a_line(tmp_path: Path) -> None:
+    write_simple(tmp_path, "a")
+    broken: Any = Broken()
+    with pytest.raises(ShoalError, match=r"^Spark gave up: java\.lang\.X: y$"):
+        collect_folder(str(tmp_path), lambda _: broken)
+
+
+def test_stages_follow_one_another_and_take_what_their_rows_take() -> None:
+    small = {"deliveries": 1000, "messages": 10, "nodes": 100, "topologies": 400}
+    large = {**small, "deliveries": 100_000_000}
+    stages = plan_stages([small, large])
+    ends = [stage.end for stage in stages.values()]
+    assert [stage.begin for stage in stages.values()] == [0.0, *ends[:-1]]
+    assert ends[-1] == pytest.approx(1.0)
+    assert stages[COUNTING].end - stages[COUNTING].begin > 0.5
+    assert stages[PATHS].end - stages[PATHS].begin < 0.2
+    assert stages[OVERLAYS].begin == stages[OVERLAYS].end, "nothing to do"
 
 
 def test_provenance_is_told_once() -> None:

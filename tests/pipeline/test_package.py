@@ -34,7 +34,9 @@ def test_a_bare_interpreter_imports_what_is_packed(
     venv.create(tmp_path / "bare", with_pip=False)
     code = (
         "from shoal.pipeline.jobs.paths import path_delays\n"
-        "import shoal.kernel.tables, pandas\n"
+        "from shoal.lab.kinds import experiment_kinds\n"
+        "import shoal.kernel.tables, shoal.lab.executors, pandas\n"
+        "assert 'streams/delivery' in experiment_kinds()\n"
         "print(path_delays([0, 1], [1, 0], [4000, 6000], [0, 1], [1, 1]).mean_ms)"
     )
     done = subprocess.run(

@@ -49,6 +49,16 @@ def test_a_label_has_what_tells_points_of_a_scenario_apart() -> None:
     ]
 
 
+def test_a_label_names_what_any_two_points_differ_in() -> None:
+    runs = [found(str(n), 1, settings("x", workload={"messages": n % 2})) for n in range(2)]
+    runs.append(found("2", 1, settings("x", workload={"messages": 0, "size_bytes": 9})))
+    assert sorted(point.label for point in group_runs(runs)) == [
+        "nodes 32, degree 4, messages 0",
+        "nodes 32, degree 4, messages 0, size_bytes 9",
+        "nodes 32, degree 4, messages 1",
+    ]
+
+
 def test_a_run_that_says_nothing_is_a_point_of_its_own_name() -> None:
     (point,) = group_runs([FoundRun("odd", {"run": "odd"}, {})])
     assert (point.scenario, point.label, point.settings) == ("odd", "", {})

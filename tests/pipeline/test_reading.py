@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.base.errors import NotFound
+from shoal.base.errors import NotFound, UsageError
 from shoal.kernel.tables import RUN_FILE, RUN_FORMAT
 from shoal.pipeline.reading import Problem, find_runs
 from tests.pipeline.frames import delivery, flip_a_bit, message, node, write, write_simple
@@ -114,6 +115,50 @@ def test_a_run_of_a_later_version_is_refused(tmp_path: Path) -> None:
     assert "upgrade it" in only_problem(tmp_path).text
 
 
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"seed": "one"}, "$.seed"),
+        ({"scenario": ["x"]}, "$.scenario"),
+        ({"result": {"figures": {"prediction": [1]}}}, "$.result.figures.prediction"),
+        ({"result": {"figures": {"prediction": {"error_percent": "5"}}}}, "error_percent"),
+        ({"result": {"replay": 7}}, "$.result.replay"),
+        ({"provenance": {"packages": ["numpy"]}}, "$.provenance.packages"),
+        ({"tables": {"deliveries": 2, "messages": 1, "nodes": 3, "pairs": 1}}, "figures"),
+    ],
+)
+def test_a_run_file_that_says_something_of_another_type_is_named(
+    tmp_path: Path, fields: dict[str, object], complaint: str
+) -> None:
+    change(write_simple(tmp_path, "bad"), **fields)
+    problem = only_problem(tmp_path)
+    assert problem.file.endswith(RUN_FILE)
+    assert complaint in problem.text
+
+
+def test_a_run_file_nested_beyond_reason_is_named(tmp_path: Path) -> None:
+    run = write_simple(tmp_path, "bad")
+    text = (run / RUN_FILE).read_text().rstrip()
+    (run / RUN_FILE).write_text(text[:-1] + ', "more": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    assert only_problem(tmp_path).file.endswith(RUN_FILE)
+
+
+def test_a_copy_of_a_run_is_named_and_does_not_count_twice(tmp_path: Path) -> None:
+    shutil.copytree(write_simple(tmp_path, "bad"), tmp_path / "worse")
+    write_simple(tmp_path, "good")
+    runs, (problem,) = find_runs(str(tmp_path))
+    assert [run.run for run in runs] == ["bad", "good"]
+    assert str(problem) == f"{tmp_path}/worse: holds run bad, as bad does: remove it"
+
+
+def test_rows_of_another_run_are_named(tmp_path: Path) -> None:
+    other = write_simple(tmp_path / "elsewhere", "other")
+    bad = write_simple(tmp_path / "here", "bad") / "deliveries.parquet"
+    bad.write_bytes((other / "deliveries.parquet").read_bytes())
+    problem = only_problem(tmp_path / "here")
+    assert (problem.file, problem.text) == (str(bad), "rows of run other, not of bad")
+
+
 def test_what_a_stopped_run_left_is_passed_over(tmp_path: Path) -> None:
     os.rename(write_simple(tmp_path, "stopped"), tmp_path / ".stopped.0123")
     write_simple(tmp_path, "good")
@@ -146,6 +191,11 @@ def test_nothing_to_read_names_the_remedy(tmp_path: Path) -> None:
         find_runs(str(tmp_path))
     with pytest.raises(NotFound, match=r"no folder .*nowhere.*shoal lab run NAME --out"):
         find_runs(str(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match=r"mars://runs cannot be opened: "):
+        find_runs("mars://runs")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"file is no folder that can be read: "):
+        find_runs(str(tmp_path / "file"))
 
 
 def test_the_rows_that_are_written_are_those_that_are_read(tmp_path: Path) -> None:

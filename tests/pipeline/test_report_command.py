@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from shoal.cli.report import Watch
+from shoal.pipeline.jobs.stages import Stage
 from tests.cli.test_app import ends
 from tests.pipeline.frames import write, write_simple
 
@@ -39,6 +43,41 @@ def test_a_page_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "end it in .html" in capsys.readouterr().err
     assert ends("lab", "report", "results", "--out", str(tmp_path)) == 2
     assert "is a folder" in capsys.readouterr().err
+
+
+class Tracked:
+    """A session of which only its tasks are asked: so many of so many are done."""
+
+    def __init__(self, *tasks: tuple[int, int]) -> None:
+        self.tasks = tasks
+        self.sparkContext = self
+
+    def statusTracker(self) -> Tracked:  # noqa: N802 - Spark's name
+        return self
+
+    def getActiveStageIds(self) -> list[int]:  # noqa: N802
+        return list(range(len(self.tasks)))
+
+    def getStageInfo(self, number: int) -> SimpleNamespace | None:  # noqa: N802
+        done, of = self.tasks[number]
+        return SimpleNamespace(numCompletedTasks=done, numTasks=of)
+
+
+def test_progress_is_that_of_the_stages_and_of_sparks_tasks_in_them() -> None:
+    watch = Watch()
+    assert watch.fraction == 0.0
+    watch.tell(Stage("counting", 0.2, 0.8))
+    assert (watch.said, watch.fraction) == ("counting", 0.2)
+    tracked: Any = Tracked((1, 2), (2, 10))
+    watch.watch(tracked)
+    assert watch.fraction == pytest.approx(0.2 + 0.6 * 3 / 12)
+    tracked.tasks = ((0, 4),)
+    assert watch.fraction == pytest.approx(0.35), "never backwards"
+    tracked.tasks = ()
+    watch.tell(Stage("next", 0.8, 0.9))
+    assert watch.fraction == 0.8
+    watch.tell(Stage("a stage that nobody planned"))
+    assert watch.fraction == 0.8
 
 
 def test_without_spark_the_remedy_is_named(

@@ -66,6 +66,7 @@ def test_settings_are_ours_and_can_be_overruled() -> None:
     assert settings["spark.sql.session.timeZone"] == "UTC"
     assert settings["spark.sql.shuffle.partitions"] == "4"
     assert settings["spark.sql.objectHashAggregate.sortBased.fallbackThreshold"] == "100000"
+    assert settings["spark.sql.codegen.aggregate.fastHashMap.capacityBit"] == "18"
     assert settings["spark.ui.enabled"] == "true"
     assert "TieredStopAtLevel" not in settings["spark.driver.extraJavaOptions"]
 

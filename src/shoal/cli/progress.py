@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Protocol, Self, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from shoal.lab.kinds import RunProgress
-    from shoal.lab.sweep import SweepProgress
-
 QUICK_S = 2.0  # whoever waits this long does not wonder yet
 REFRESH_S = 0.2
 PLAIN_INTERVAL_S = 10.0
+
+
+class SoFar(Protocol):
+    """How far something is: a run, a sweep, a report."""
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        ...
+
+    @property
+    def fraction(self) -> float:
+        """The part that is done; 0 as long as nothing tells."""
+        ...
 
 
 class ProgressLine:
@@ -40,14 +51,16 @@ class ProgressLine:
             self._bar.stop()
             self._bar = None
 
-    def update(self, progress: RunProgress | SweepProgress) -> None:
+    def update(self, progress: SoFar) -> None:
         """Called often; shows something seldom."""
         spent_s = time.monotonic() - self._begin_s
         if spent_s < self._due_s:
             return
-        fraction = max(progress.fraction, 0.001)
-        left_s = spent_s * (1 - fraction) / fraction
-        text = f"{self._title}: {progress.said}, about {show_duration(left_s)} left"
+        fraction = progress.fraction
+        text = f"{self._title}: {progress.said}"
+        if fraction > 0:
+            left_s = spent_s * (1 - fraction) / fraction
+            text += f", about {show_duration(left_s)} left"
         if self._stream.isatty():
             self._due_s = spent_s + REFRESH_S
             self._show_bar(text, fraction)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
 from shoal.base.errors import UsageError
+from shoal.cli.progress import ProgressLine
+from shoal.cli.spark import Environment, environment_settings
+from shoal.pipeline.jobs.stages import WRITING, Stage
 
 # Imported inside the command: Arrow and Spark, which `--help` can do without.
 
@@ -22,8 +25,7 @@ if TYPE_CHECKING:
     from shoal.pipeline.jobs.collected import Collected
     from shoal.pipeline.report.model import Report
 
-QUICK_S = 2.0  # whoever waits this long does not wonder yet
-REPEAT_S = 10.0
+LOOK_S = 0.2  # between two looks at how far it is
 QUICK_ROWS_MAX = 10_000_000
 """Up to here the JVM spends its time on compiling: less of that makes up for slower loops."""
 EXIT_INCOMPLETE = 1
@@ -55,14 +57,7 @@ def report(
             help="Where Spark runs: local[*], or spark://HOST:PORT, which must see DIR too.",
         ),
     ] = "local[*]",
-    environment: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="What `shoal pipeline package` wrote, for executors without Shoal.",
-            show_default=False,
-        ),
-    ] = None,
+    environment: Environment = None,
 ) -> None:
     """Put what a folder of runs gave on a page, beside what was published.
 
@@ -74,10 +69,9 @@ def report(
     """
     begin_s = time.monotonic()
     page = _page(folder, out)
-    if environment is not None and not environment.is_file():
-        raise UsageError(f"no file {environment}: `shoal pipeline package {environment}` makes it")
-    with _stages() as tell:
-        collected, made = _make(folder, page, master, environment, tell)
+    more = environment_settings(environment)
+    with Watch() as watch:
+        collected, made = _make(folder, page, master, more, watch)
     for problem in collected.problems:
         print(f"shoal: left out: {problem}", file=sys.stderr)
     if json:
@@ -103,7 +97,7 @@ def _page(folder: str, out: Path | None) -> Path:
 
 
 def _make(
-    folder: str, page: Path, master: str, environment: Path | None, tell: Callable[[str], None]
+    folder: str, page: Path, master: str, more: Mapping[str, str], watch: Watch
 ) -> tuple[Collected, Report]:
     try:
         from shoal.pipeline.jobs.collect import collect_folder
@@ -111,7 +105,6 @@ def _make(
         from shoal.pipeline.session import REMEDY
 
         raise UsageError(f"a report needs Arrow and Spark ({error}): {REMEDY}") from error
-    from shoal.pipeline.package import archive_settings
     from shoal.pipeline.report.build import build_report
     from shoal.pipeline.report.html import to_html
     from shoal.pipeline.report.markdown import to_markdown
@@ -124,12 +117,14 @@ def _make(
                 master=master,
                 app="shoal lab report",
                 quick_start=rows <= QUICK_ROWS_MAX,
-                more=archive_settings(str(environment)) if environment else {},
+                more=more,
             )
-            return stack.enter_context(spark_session(settings))
+            started = stack.enter_context(spark_session(settings))
+            watch.watch(started)
+            return started
 
-        collected = collect_folder(folder, session, tell)
-        tell("writing the page")
+        collected = collect_folder(folder, session, watch.tell)
+        watch.tell(Stage(WRITING, 1.0, 1.0))
         made = build_report(collected)
         try:
             page.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +132,7 @@ def _make(
             page.with_suffix(MARKDOWN_SUFFIX).write_text(to_markdown(made, page.name))
         except OSError as error:
             raise UsageError(f"--out {page} cannot be written: {error}") from error
-        tell("stopping Spark")
+        watch.tell(Stage("stopping Spark", 1.0, 1.0))
     return collected, made
 
 
@@ -158,28 +153,58 @@ def _as_json(collected: Collected, made: Report, page: Path) -> str:
     return msgspec.json.encode(said).decode()
 
 
-@contextmanager
-def _stages() -> Iterator[Callable[[str], None]]:
-    """Says on stderr what is being done, from the second second on, and again while it lasts."""
-    begin_s, over = time.monotonic(), threading.Event()
-    current = ["beginning"]
+class Watch:
+    """Shows on stderr how far a report is, from a thread: Spark says nothing by itself."""
 
-    def show() -> None:
-        said, due_s = "", QUICK_S
-        while not over.wait(0.2):
-            spent_s = time.monotonic() - begin_s
-            if spent_s < QUICK_S or (current[0] == said and spent_s < due_s):
-                continue
-            said, due_s = current[0], spent_s + REPEAT_S
-            print(f"report: {said} ({spent_s:.0f} s)", file=sys.stderr, flush=True)
+    def __init__(self) -> None:
+        self._stage = Stage("beginning")
+        self._session: SparkSession | None = None
+        self._fraction = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="shoal-report-progress")
 
-    def tell(stage: str) -> None:
-        current[0] = stage
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
 
-    thread = threading.Thread(target=show, name="shoal-report-progress", daemon=True)
-    thread.start()
+    def __exit__(self, *raised: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def tell(self, stage: Stage) -> None:
+        """The next thing is done."""
+        self._stage = stage
+
+    def watch(self, session: SparkSession) -> None:
+        """Where tasks can be counted."""
+        self._session = session
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        return self._stage.said
+
+    @property
+    def fraction(self) -> float:
+        """By what the stages are expected to take, and Spark's tasks within one."""
+        stage = self._stage
+        part = _tasks_done(self._session) if self._session and stage.end else 0.0
+        # Never backwards: a stage of Spark that begins has done nothing yet.
+        self._fraction = max(self._fraction, stage.begin + part * (stage.end - stage.begin))
+        return self._fraction
+
+    def _show(self) -> None:
+        with ProgressLine("report") as line:
+            while not self._over.wait(LOOK_S):
+                line.update(self)
+
+
+def _tasks_done(session: SparkSession) -> float:
+    """The part of the tasks that are under way; 0 if nothing is."""
     try:
-        yield tell
-    finally:
-        over.set()
-        thread.join()
+        tracker = session.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(id) for id in tracker.getActiveStageIds()]
+        tasks = sum(int(stage.numTasks) for stage in stages if stage)
+        return sum(int(stage.numCompletedTasks) for stage in stages if stage) / max(1, tasks)
+    except Exception:
+        return 0.0  # the session is just ending

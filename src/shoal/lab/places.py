@@ -1,12 +1,13 @@
 """Where runs take place: a port, and the simplest place of all.
 
-A task says everything about a run and can be pickled, so that a place may be anywhere: here
-processes (processes.py), elsewhere the executors of a cluster. Whatever the place, a run ends up as
-a folder, whole or not at all.
+A task says everything about a run and can be pickled, so that a place may be anywhere: processes
+of this machine (processes.py), or executors of a cluster (executors.py). Whatever the place, a run
+ends up as a folder, whole or not at all.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from shoal.base.errors import ShoalError
 from shoal.lab.run_files import RunWriter, remove_leftovers
 from shoal.lab.runner import RunResult, run_and_write
 from shoal.lab.scenario import Scenario
@@ -44,6 +46,10 @@ class RunDone(msgspec.Struct, frozen=True):
     run: str
     result: RunResult | None = None
     error: Exception | None = None
+
+
+class WorkerLost(ShoalError):
+    """A process ended in the middle of a run; killed for want of memory, most likely."""
 
 
 class RunPlace(Protocol):
@@ -94,3 +100,10 @@ def perform(
         progress=lambda now: told(task.run, now.fraction),
         writer=writer,
     )
+
+
+def portable_error(error: BaseException) -> Exception:
+    """An error that can be sent: ours as they are, others with their whole story."""
+    if isinstance(error, ShoalError | OSError):
+        return error
+    return ShoalError("".join(traceback.format_exception(error)))

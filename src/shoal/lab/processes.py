@@ -13,7 +13,6 @@ import os
 import signal
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
@@ -23,18 +22,21 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from shoal.base.errors import ShoalError
-from shoal.lab.places import RunDone, RunTask, Told, perform, task_writer
+from shoal.lab.places import (
+    RunDone,
+    RunTask,
+    Told,
+    WorkerLost,
+    perform,
+    portable_error,
+    task_writer,
+)
 from shoal.lab.run_files import RunWriter, remove_leftovers
 
 TELL_S = 0.25  # between two words about progress
 STOP_S = 5.0  # a worker that was told to end and does not is killed
 
 READY, PART, DONE = "ready", "part", "done"
-
-
-class WorkerLost(ShoalError):
-    """A process ended in the middle of a run; killed for want of memory, most likely."""
 
 
 class Processes:
@@ -154,7 +156,7 @@ def _do(task: RunTask, writer: RunWriter | None, voice: _Voice) -> None:
     try:
         result, written = perform(task, writer, voice.say_part)
     except Exception as error:
-        voice.say(DONE, RunDone(task.run, error=_portable(error)))
+        voice.say(DONE, RunDone(task.run, error=portable_error(error)))
         return
 
     def report(written: Future[Path]) -> None:
@@ -162,7 +164,7 @@ def _do(task: RunTask, writer: RunWriter | None, voice: _Voice) -> None:
         if error is None:
             voice.say(DONE, RunDone(task.run, result))
         else:
-            voice.say(DONE, RunDone(task.run, error=_portable(error)))
+            voice.say(DONE, RunDone(task.run, error=portable_error(error)))
 
     if written is None:
         voice.say(DONE, RunDone(task.run, result))
@@ -190,10 +192,3 @@ class _Voice:
         if now_s - self._said_s >= TELL_S:
             self._said_s = now_s
             self.say(PART, run, fraction)
-
-
-def _portable(error: BaseException) -> Exception:
-    """An error that can be sent: ours as they are, others with their whole story."""
-    if isinstance(error, ShoalError | OSError):
-        return error
-    return ShoalError("".join(traceback.format_exception(error)))

@@ -15,7 +15,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from hashlib import blake2b
@@ -33,8 +32,7 @@ from shoal.base.errors import UsageError
 from shoal.kernel.tables import RUN_FILE, RUN_FORMAT
 from shoal.lab.kinds import Tables
 from shoal.lab.scenario import Scenario
-
-_ROOT = Path(__file__).parents[3]  # of the source tree, if this is one
+from shoal.pipeline.revision import source_commit
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +62,9 @@ def run_name(scenario: Scenario, seed: int) -> str:
     """The same for the same settings and seed, and for no others: a run is found again by it."""
     # A name may hold anything; a folder's may not, and must not begin with a dot.
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", scenario.name).strip("-_") or "run"
-    settings = msgspec.structs.replace(scenario, about="", seed=0)
+    settings = msgspec.to_builtins(msgspec.structs.replace(scenario, about="", seed=0))
+    if scenario.on == "simulator":
+        del settings["on"]  # names are older than the choice, and still find their runs
     digest = blake2b(msgspec.json.encode(settings), digest_size=4).hexdigest()
     return f"{plain}-{seed}-{digest}"
 
@@ -74,11 +74,15 @@ def provenance() -> Provenance:
     """Of whatever runs in this process."""
     return Provenance(
         shoal=_version("shoal"),
-        commit=_commit(),
+        commit=source_commit(),
         python=platform.python_version(),
         machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         packages={name: _version(name) for name in ("msgspec", "numpy", "pyarrow", "scipy")},
     )
+
+
+class AlreadyThere(UsageError):
+    """A run that was there, or has turned up meanwhile: somebody else may be at the same sweep."""
 
 
 class RunWriter:
@@ -108,7 +112,7 @@ class RunWriter:
         self._thread.shutdown(wait=True)
 
     def refuse_again(self, run: str) -> None:
-        """UsageError if this run is there already: better before it is run than after."""
+        """AlreadyThere if this run is: better before it is run than after."""
         if not self._again:
             _refuse_again(self.folder / run)
 
@@ -122,16 +126,12 @@ class RunWriter:
 
 
 def write_run(folder: Path, info: RunInfo, tables: Tables, *, again: bool = False) -> Path:
-    """Write one run; UsageError if it is there already, unless `again`: then it is replaced."""
+    """Write one run; AlreadyThere if it is, unless `again`: then it is replaced."""
     target = folder / info.run
     if not again:
         _refuse_again(target)
     folder.mkdir(parents=True, exist_ok=True)
-    hidden = folder / f".{info.run}.{uuid4().hex[:8]}"
-    hidden.mkdir()
-    # Held while this process lives: see remove_leftovers.
-    lock = os.open(hidden, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    hidden, lock = _hidden_folder(folder, info.run)
     try:
         made = tables()
         info = msgspec.structs.replace(info, tables={name: made[name].num_rows for name in made})
@@ -146,7 +146,7 @@ def write_run(folder: Path, info: RunInfo, tables: Tables, *, again: bool = Fals
             os.rename(hidden, target)
             shutil.rmtree(old, ignore_errors=True)
         else:
-            os.rename(hidden, target)
+            _appear(hidden, target)
         _sync(folder)
     except BaseException:
         shutil.rmtree(hidden, ignore_errors=True)
@@ -159,19 +159,46 @@ def write_run(folder: Path, info: RunInfo, tables: Tables, *, again: bool = Fals
 def remove_leftovers(folder: Path, run: str) -> None:
     """Remove what stopped attempts at a run left behind; not what a living process writes."""
     for hidden in folder.glob(f".{run}.*"):
-        lock = os.open(hidden, os.O_RDONLY)
+        try:
+            lock = os.open(hidden, os.O_RDONLY)
+        except FileNotFoundError:
+            continue  # somebody else was quicker
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(hidden, ignore_errors=True)
         except BlockingIOError:
             continue
         finally:
             os.close(lock)
-        shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _hidden_folder(folder: Path, run: str) -> tuple[Path, int]:
+    """A new one, and the lock on it that is held while it is written: see remove_leftovers."""
+    while True:
+        hidden = folder / f".{run}.{uuid4().hex[:8]}"
+        hidden.mkdir()
+        try:
+            lock = os.open(hidden, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if hidden.exists():
+            return hidden, lock
+        # Taken for a leftover by somebody who came before the lock.
+        os.close(lock)
+
+
+def _appear(hidden: Path, target: Path) -> None:
+    try:
+        os.rename(hidden, target)
+    except OSError:
+        _refuse_again(target)
+        raise
 
 
 def _refuse_again(target: Path) -> None:
     if target.exists():
-        raise UsageError(
+        raise AlreadyThere(
             f"{target} is there already: --again runs it once more, in place of what is there"
         )
 
@@ -214,20 +241,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _commit() -> str:
-    if not (_ROOT / ".git").exists():
-        return ""
-    try:
-        commit = _git("rev-parse", "--short=12", "HEAD")
-        return commit + ("+" if _git("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
-def _git(*words: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(_ROOT), *words], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()

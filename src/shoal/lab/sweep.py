@@ -13,6 +13,7 @@ from shoal.kernel.tables import RUN_FILE
 from shoal.lab.kinds import find_kind
 from shoal.lab.places import RunPlace, RunTask
 from shoal.lab.plan import Plan, PlannedRun
+from shoal.lab.run_files import AlreadyThere
 from shoal.lab.runner import RunResult, read_result
 from shoal.sim.simulation import SimulationFailure
 
@@ -75,23 +76,30 @@ def run_plan(
     order = sorted(costs, key=lambda run: -costs[run])
     tasks = [_task(planned[run], folder, again, check) for run in order]
     parts: dict[str, float] = {}
-    finished = 0
+    finished, done_cost, all_cost = 0, 0.0, sum(costs.values())
 
     def told(run: str, part: float) -> None:
+        nonlocal done_cost
+        done_cost += costs[run] * (part - parts.get(run, 0.0))
         parts[run] = part
-        done = sum(costs[one] * parts[one] for one in parts) / sum(costs.values())
-        progress(SweepProgress(len(there) + finished, len(plan.runs), min(done, 0.999)))
+        fraction = min(done_cost / all_cost, 0.999)
+        progress(SweepProgress(len(there) + finished, len(plan.runs), fraction))
 
     # Closed by hand, so that nothing goes on when whoever listens does not.
     with closing(place.run(tasks, told)) as ending:
         for done in ending:
-            error = done.error
-            if error is not None and not isinstance(error, SimulationFailure):
+            error, result = done.error, done.result
+            # By another sweep, or by an executor that was lost before it could say so.
+            meanwhile = isinstance(error, AlreadyThere) and folder and is_there(folder, done.run)
+            if meanwhile:
+                assert folder is not None
+                result = read_result(folder / done.run)
+            elif error is not None and not isinstance(error, SimulationFailure):
                 raise error
             finished += 1
             told(done.run, 1.0)
-            failure = "" if error is None else str(error)
-            yield SweptRun(planned[done.run], done.result, failure=failure)
+            failure = "" if result else str(error)
+            yield SweptRun(planned[done.run], result, skipped=bool(meanwhile), failure=failure)
 
 
 def _cost(run: PlannedRun) -> float:

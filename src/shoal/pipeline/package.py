@@ -19,9 +19,14 @@ from uuid import uuid4
 import msgspec
 
 from shoal.base.errors import UsageError
+from shoal.pipeline.revision import PACKED, source_commit
 
-NEEDS = ("msgspec", "numpy", "pandas", "pyarrow", "scipy")
-"""What the pipeline imports on executors. Spark itself is there already."""
+KECCAK = "safe-pysha3" if sys.platform == "linux" else "pycryptodome"  # as in identity/keccak.py
+NEEDS = (
+    "aiohttp", "coincurve", "cryptography", KECCAK, "lmdb", "msgspec", "numpy", "pandas", "picows",
+    "pyarrow", "scipy",
+)  # fmt: skip
+"""What reports and runs of the lab import on executors. Spark itself is there already."""
 
 UNPACKED = "shoal_environment"
 """The folder that executors unpack it into, in their working directory."""
@@ -56,6 +61,8 @@ def package(out: Path) -> Packed:
             for name, file in sorted({**dict(_own_files()), **dict(_files(versions))}.items()):
                 archive.write(file, name)
                 count += 1
+            archive.writestr(f"shoal/{PACKED}", source_commit())
+            count += 1
         hidden.replace(out)
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error}") from error

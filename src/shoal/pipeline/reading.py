@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from shoal.base.errors import NotFound
+from shoal.base.errors import NotFound, UsageError
 from shoal.kernel.tables import RUN_FILE, RUN_FORMAT, RUN_TABLES, RunHeader, run_table_schema
 from shoal.pipeline.schemas import spark_schema
+from shoal.pipeline.told import check_told
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,6 +99,7 @@ def find_runs(folder: str, *, verify: bool = False) -> tuple[list[FoundRun], lis
     """The runs of a folder that can be read, and why the others cannot; needs no Spark."""
     system, path, prefix = _resolve(folder)
     runs, problems = [], []
+    known: dict[str, str] = {}
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as threads:
         looking = [
             (entry, threads.submit(_look, system, entry, prefix, verify))
@@ -105,9 +107,16 @@ def find_runs(folder: str, *, verify: bool = False) -> tuple[list[FoundRun], lis
         ]
         for entry, found in looking:
             try:
-                runs.append(found.result())
+                run = found.result()
+                first = known.setdefault(run.run, entry)
+                if first != entry:
+                    # Rows are told apart by the name in them: they would count twice.
+                    raise _Damaged(entry, f"holds run {run.run}, as {_base(first)} does: remove it")
+                runs.append(run)
             except _Damaged as damage:
                 problems.append(Problem(_base(entry), damage.file, damage.text))
+            except OSError as error:
+                problems.append(Problem(_base(entry), entry, f"not readable: {error}"))
     if not looking:
         raise NotFound(f"no runs in {folder}: `shoal lab run NAME --out {folder}` writes one")
     return runs, problems
@@ -118,7 +127,10 @@ def _resolve(folder: str) -> tuple[fs.FileSystem, str, str]:
     if "://" not in folder:
         # With its scheme, since a cluster may take bare paths for those of another file system.
         return fs.LocalFileSystem(), os.path.abspath(folder), "file://"
-    system, path = fs.FileSystem.from_uri(folder)
+    try:
+        system, path = fs.FileSystem.from_uri(folder)
+    except (OSError, pa.ArrowException) as error:
+        raise UsageError(f"{folder} cannot be opened: {error}") from error
     return system, path, folder[: len(folder.rstrip("/")) - len(path.rstrip("/"))]
 
 
@@ -129,6 +141,8 @@ def _run_folders(system: fs.FileSystem, path: str, folder: str) -> list[str]:
         raise NotFound(
             f"no folder {folder}: `shoal lab run NAME --out {folder}` makes it"
         ) from error
+    except OSError as error:
+        raise UsageError(f"{folder} is no folder that can be read: {error}") from error
     return sorted(
         entry.path
         for entry in entries
@@ -141,7 +155,7 @@ def _look(system: fs.FileSystem, folder: str, prefix: str, verify: bool) -> Foun
     header, info = _read_header(system, folder)
     files: dict[str, tuple[str, ...]] = {}
     for table, paths in _tables(system, folder).items():
-        rows = sum(_check_file(system, path, table, verify) for path in paths)
+        rows = sum(_check_file(system, path, table, header.run, verify) for path in paths)
         said = header.tables.get(table, 0)
         if rows != said:
             raise _Damaged(paths[0], f"{rows} rows of {table}, but the run says {said}")
@@ -161,9 +175,10 @@ def _read_header(system: fs.FileSystem, folder: str) -> tuple[RunHeader, dict[st
         with system.open_input_stream(path) as file:
             content = file.read()
         header = msgspec.json.decode(content, type=RunHeader)
+        check_told(content, pairs=bool(header.tables.get("pairs")))
     except FileNotFoundError:
         raise _Damaged(path, "missing: this folder is no run, or not all of one") from None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise _Damaged(path, f"not readable: {error}") from error
     if header.format > RUN_FORMAT:
         raise _Damaged(
@@ -183,12 +198,13 @@ def _tables(system: fs.FileSystem, folder: str) -> Mapping[str, list[str]]:
     return found
 
 
-def _check_file(system: fs.FileSystem, path: str, table: str, verify: bool) -> int:
-    """The number of rows of a file that has all columns of its table."""
+def _check_file(system: fs.FileSystem, path: str, table: str, run: str, verify: bool) -> int:
+    """The number of rows of a file that has all columns of its table, and rows of its run."""
     try:
         with system.open_input_file(path) as source:
             file = pq.ParquetFile(source, page_checksum_verification=verify)
             schema, rows = file.schema_arrow, file.metadata.num_rows
+            others = set(_runs_inside(file.metadata)) - {run}
             if verify:
                 for group in range(file.num_row_groups):
                     file.read_row_group(group)
@@ -196,9 +212,23 @@ def _check_file(system: fs.FileSystem, path: str, table: str, verify: bool) -> i
         reason = str(error).strip().split("\n")[0]
         raise _Damaged(path, f"corrupt or cut short: {reason}") from error
     problems = list(_differences(schema, run_table_schema(table)))
+    if others:
+        problems.append(f"rows of run {min(others)}, not of {run}")
     if problems:
         raise _Damaged(path, "; ".join(problems))
     return int(rows)
+
+
+def _runs_inside(footer: pq.FileMetaData) -> Iterator[str]:
+    """The least and the greatest name of a run in each row group, where the footer has them."""
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            if column.path_in_schema == "run" and column.statistics is not None:
+                if column.statistics.has_min_max:
+                    yield from map(str, (column.statistics.min, column.statistics.max))
+                break
 
 
 def _differences(found: pa.Schema, wanted: pa.Schema) -> Iterator[str]:

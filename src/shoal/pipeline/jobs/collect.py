@@ -14,11 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shoal.base.errors import UsageError
+from shoal.base.errors import ShoalError, UsageError
 from shoal.pipeline.jobs.collected import Collected, DelayCurve, Point, Provenance, RunFigures
 from shoal.pipeline.jobs.overlays import collect_diameters, collect_matrices
 from shoal.pipeline.jobs.paths import predict_delays
 from shoal.pipeline.jobs.points import PointOfRuns, group_runs
+from shoal.pipeline.jobs.stages import (
+    CHECKING,
+    COUNTING,
+    LOOKING,
+    OVERLAYS,
+    PATHS,
+    STARTING,
+    Stage,
+    Tell,
+    plan_stages,
+)
+from shoal.pipeline.jobs.twins import collect_twins
 from shoal.pipeline.reading import FoundRun, Problem, Runs, find_runs
 
 if TYPE_CHECKING:
@@ -26,41 +38,40 @@ if TYPE_CHECKING:
 
 StartSpark = Callable[[int], "SparkSession"]
 
-Tell = Callable[[str], None]
-"""Hears what is being done, whenever that changes."""
 
-
-def collect_folder(folder: str, session: StartSpark, tell: Tell = lambda _: None) -> Collected:
+def collect_folder(folder: str, session: StartSpark, tell: Tell = lambda stage: None) -> Collected:
     """Everything about the runs of a folder; UsageError if none of them can be read.
 
     `session` is asked for Spark when there is something to do for it, and told how many rows.
     """
-    tell("looking at the files")
+    tell(Stage(LOOKING))
     runs, problems = find_runs(folder)
     _refuse_nothing(folder, runs, problems)
-    tell("starting Spark")
-    spark = session(sum(sum(run.info["tables"].values()) for run in runs))
+    tables = [run.info["tables"] for run in runs]
+    stages = plan_stages(tables)
+    tell(stages[STARTING])
+    spark = session(sum(sum(rows.values()) for rows in tables))
     try:
-        return _collect(folder, Runs(spark, runs, problems), tell)
+        return _collect(folder, Runs(spark, runs, problems), stages, tell)
     except Exception as error:
         if not _is_spark_error(error):
             raise
-        tell("a file cannot be read: checking every page")
+        tell(Stage(CHECKING))
         sound, found = find_runs(folder, verify=True)
         if len(sound) == len(runs):
-            raise  # not the fault of a file
+            raise ShoalError(f"Spark gave up: {_reason(error)}") from error
         _refuse_nothing(folder, sound, found)
-        return _collect(folder, Runs(spark, sound, found), tell)
+        return _collect(folder, Runs(spark, sound, found), stages, tell)
 
 
-def _collect(folder: str, runs: Runs, tell: Tell) -> Collected:
+def _collect(folder: str, runs: Runs, stages: Mapping[str, Stage], tell: Tell) -> Collected:
     groups = group_runs(runs.runs)
     numbers = {run.run: number for number, group in enumerate(groups) for run in group.runs}
-    tell("counting deliveries")
+    tell(stages[COUNTING])
     figures, curves = _delays(runs, numbers)
-    tell("shortest paths")
+    tell(stages[PATHS])
     shortest = _shortest(runs)
-    tell("topologies")
+    tell(stages[OVERLAYS])
     matrices, diameters = collect_matrices(runs, numbers), collect_diameters(runs, numbers)
     points = [
         Point(
@@ -84,6 +95,7 @@ def _collect(folder: str, runs: Runs, tell: Tell) -> Collected:
         provenance=count_provenance([run.info for run in runs.runs]),
         replays=tuple(_replay(group) for group in groups),
         problems=runs.problems,
+        twins=collect_twins(runs, groups),
     )
 
 
@@ -191,6 +203,13 @@ def _refuse_nothing(folder: str, runs: Sequence[FoundRun], problems: Sequence[Pr
     if not runs:
         listed = "\n".join(f"  {problem}" for problem in problems)
         raise UsageError(f"none of the runs in {folder} can be read:\n{listed}")
+
+
+def _reason(error: Exception) -> str:
+    """Of a Java error, whose story has a hundred lines, the first that says something."""
+    lines = [line.strip(": \t") for line in str(error).splitlines()]
+    told = [line for line in lines if line and not line.startswith("An error occurred while call")]
+    return told[0] if told else type(error).__name__
 
 
 def _is_spark_error(error: Exception) -> bool:

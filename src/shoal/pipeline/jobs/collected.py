@@ -127,6 +127,26 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
         return [float(value) for value in found if value is not None]
 
 
+class Twin(msgspec.Struct, frozen=True, kw_only=True):
+    """A run over sockets and the simulation of the same settings and seed."""
+
+    scenario: str
+    label: str
+    """Of the point, whatever it ran on."""
+    seed: int
+    simulator: str
+    sockets: str
+    """The two runs."""
+    nodes: tuple[tuple[float, float], ...]
+    """Of each node the mean delay in milliseconds, simulated and over sockets."""
+    hops: tuple[tuple[int, int, int], ...]
+    """Links taken, and how many deliveries took so many: simulated, and over sockets."""
+    links: tuple[int, int, int]
+    """That both have, that only the simulation has, and only the run over sockets."""
+    late_ms: float | None = None
+    """How much too late frames were given over sockets, in the mean."""
+
+
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """What made runs, where it is the same for several."""
 
@@ -147,6 +167,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
     replays: tuple[tuple[str, str], ...]
     """One run of each point, and the command that repeats it."""
     problems: tuple[Problem, ...]
+    twins: tuple[Twin, ...] = ()
 
     @property
     def runs(self) -> int:

@@ -1,7 +1,7 @@
 """How long messages should take: shortest paths over the overlay of each run.
 
-One task per run, since all pairs of 2,048 nodes are four million numbers and a second's work; one
-row per run comes out. `path_delays` is a plain function; `predict_delays` spreads it with Spark.
+A task has few runs, since all pairs of 2,048 nodes are four million numbers and a second's work;
+one row per run comes out. `path_delays` is a plain function; `predict_delays` spreads it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MS_US = 1000
 SOURCES_AT_ONCE = 256
 """Rows of the distance matrix in memory: 4 MB a task for 2,048 nodes."""
+TASKS_MAX = 64
+"""A task costs a tenth of a second by itself: a thousand small runs are not worth so many."""
 
 RESULT = "run string, nodes long, unreachable long, mean_ms double"
 
@@ -81,7 +83,7 @@ def predict_delays(topologies: DataFrame, messages: DataFrame, runs: int) -> Dat
         F.col("sources.node").alias("sources"),
         F.col("sources.messages").alias("messages"),
     )
-    return rows.repartition(max(1, runs)).mapInArrow(_path_batches, RESULT)
+    return rows.repartition(max(1, min(runs, TASKS_MAX))).mapInArrow(_path_batches, RESULT)
 
 
 def _path_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -89,7 +91,7 @@ def _path_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     import pyarrow as pa
 
     for batch in batches:
-        rows = [_path_row(row) for row in batch.to_pylist()]
+        rows = [_path_row(batch, number) for number in range(batch.num_rows)]
         columns: Sequence[Any] = list(zip(*rows, strict=True)) if rows else [()] * 4
         types = (pa.string(), pa.int64(), pa.int64(), pa.float64())
         yield pa.RecordBatch.from_arrays(
@@ -98,6 +100,8 @@ def _path_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         )
 
 
-def _path_row(row: dict[str, Any]) -> tuple[str, int, int, float | None]:
-    found = path_delays(row["a"], row["b"], row["delay_us"], row["sources"], row["messages"])
-    return (row["run"], *found)
+def _path_row(batch: pa.RecordBatch, number: int) -> tuple[str, int, int, float | None]:
+    # Arrays as they lie in memory: as Python numbers a thousand overlays would be a gigabyte.
+    names = ("a", "b", "delay_us", "sources", "messages")
+    columns = [batch.column(name)[number].values.to_numpy() for name in names]
+    return (batch.column("run")[number].as_py(), *path_delays(*columns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -37,10 +37,10 @@ def group_runs(runs: Sequence[FoundRun]) -> list[PointOfRuns]:
         about = str(_scenario(members[0].info).get("about", ""))
         members.sort(key=lambda run: (run.info.get("seed", 0), run.run))
         points.append(PointOfRuns(name, about, settings, "", tuple(members)))
+    swept = _swept(points)
     labelled = [
-        msgspec.structs.replace(point, label=_label(point, [p.settings for p in same]))
+        msgspec.structs.replace(point, label=_label(point, swept[point.scenario]))
         for point in points
-        for same in [[other for other in points if other.scenario == point.scenario]]
     ]
     return sorted(labelled, key=_order)
 
@@ -60,6 +60,8 @@ def flat_settings(info: Mapping[str, Any]) -> dict[str, Any]:
             flat.update({f"{key}.{name}": setting for name, setting in value.items()})
         else:
             flat[key] = value
+    if flat:
+        flat.setdefault("on", "simulator")  # runs from before there was a choice
     return flat
 
 
@@ -68,13 +70,27 @@ def _scenario(info: Mapping[str, Any]) -> Mapping[str, Any]:
     return scenario if isinstance(scenario, dict) else {}
 
 
-def _label(point: PointOfRuns, siblings: Sequence[Mapping[str, Any]]) -> str:
+def _swept(points: Sequence[PointOfRuns]) -> dict[str, set[str]]:
+    """The settings of each scenario in which its points differ."""
+    first: dict[str, dict[str, Any]] = {}
+    swept: dict[str, set[str]] = {}
+    for point in points:
+        known = first.setdefault(point.scenario, point.settings)
+        differ = {
+            name
+            for name in known.keys() | point.settings.keys()
+            if known.get(name) != point.settings.get(name)
+        }
+        swept.setdefault(point.scenario, set()).update(differ)
+    return swept
+
+
+def _label(point: PointOfRuns, swept: Collection[str]) -> str:
     names = dict.fromkeys([*ALWAYS_SHOWN, *point.settings])
     shown = [
         f"{name.rsplit('.', 1)[-1]} {_short(point.settings[name])}"
         for name in names
-        if name in point.settings
-        and (name in ALWAYS_SHOWN or any(s.get(name) != point.settings[name] for s in siblings))
+        if name in point.settings and (name in ALWAYS_SHOWN or name in swept)
     ]
     return ", ".join(shown)
 

@@ -38,6 +38,14 @@ RANDOM_NODES = 1000
 RANDOM_REPEATS = 1000
 PAIR_PROBABILITY = 0.0040040
 
+LOSS_NODES = 16
+LOSS_PERCENT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
+"""On the link of each host, each way (thesis 5.3.2). Of the curves there is a picture only."""
+
+LOSS_ROUND_TRIP_MS = 98.26
+LOSS_SLOWER_PERCENT = (0.2, 3.0)
+"""Where WebSocket is said to be slowed down by loss, so that WebRTC is ahead of it."""
+
 
 class PublishedDelay(msgspec.Struct, frozen=True):
     """The mean delay of one size: over WebRTC, whose topologies are random."""
@@ -95,7 +103,9 @@ def penalties() -> tuple[PublishedPenalty, ...]:
 
 def diameter_bounds(nodes: int, degree: int) -> tuple[int, int]:
     """Within which almost all random regular graphs lie (the upper one with epsilon
-    towards 0), and at least 1."""
+    towards 0), and at least 1; of fewer than three nodes they say nothing."""
+    if nodes < 3:
+        return 1, 1
     log = math.log(nodes)
 
     def steps(x: float) -> float:
