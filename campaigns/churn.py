@@ -30,6 +30,7 @@ import msgspec
 from shoal.base.ids import MessageId, NodeId
 from shoal.base.units import S_NS
 from shoal.kernel.records import Delivered, GapAbandoned, InstructionHandled, Published
+from shoal.lab.collector import quiet_collector
 from shoal.lab.scenario import NetworkSettings, Scenario
 from shoal.lab.streams import STREAMS_SLOT, StreamsNetwork
 from shoal.protocols.streams.commands import LeaveStream
@@ -43,6 +44,7 @@ JOIN_S_MAX = 5.0
 AWAY_S = 20.0  # a node that left comes back after about this time
 
 Chain = tuple[NodeId, int, str]
+WATCHED = {Delivered, GapAbandoned, InstructionHandled, Published}
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -81,7 +83,7 @@ class Ledger:
     """Follows each node along each chain; a few words for each, however long the run is."""
 
     def __init__(self) -> None:
-        self.numbers: dict[MessageId, int] = {}
+        self.places: dict[MessageId, tuple[Chain, int]] = {}
         self.lengths: dict[Chain, int] = {}
         self.delivered = self.disordered = self.gaps = 0
         self._next: dict[NodeId, dict[Chain, int]] = {}
@@ -90,12 +92,14 @@ class Ledger:
         self.waits_ns: list[int] = [0]
 
     def __call__(self, rows: list[Row]) -> None:
-        for now_ns, node, record in rows:
+        for now_ns, node, record in [row for row in rows if type(row[2]) in WATCHED]:
             if type(record) is Delivered:
                 self._deliver(node, record.message)
             elif type(record) is Published:
-                chain = _chain(record.message)
-                number = self.numbers[record.message] = self.lengths.get(chain, 0)
+                id = record.message
+                chain = (id.publisher, id.partition, id.chain)
+                number = self.lengths.get(chain, 0)
+                self.places[id] = (chain, number)
                 self.lengths[chain] = number + 1
             elif type(record) is GapAbandoned:
                 self.gaps += 1
@@ -122,8 +126,10 @@ class Ledger:
 
     def _deliver(self, node: NodeId, message: MessageId) -> None:
         self.delivered += 1
-        chain, number = _chain(message), self.numbers[message]
-        following = self._next.setdefault(node, {})
+        chain, number = self.places[message]
+        following = self._next.get(node)
+        if following is None:
+            following = self._next[node] = {}
         expected = following.get(chain)
         if expected is None:
             self._first.setdefault(node, {})[chain] = number
@@ -165,10 +171,11 @@ class ChurnRun:
         if self.settings.kill_tracker:
             halfway_s = self._begin_s + 30 * self.settings.minutes
             self.simulation.at_s(halfway_s, self.network.tracker.crash)
-        self.simulation.run_until_s(self.end_s + 2 * SETTLE_S)
+        with quiet_collector():
+            self.simulation.run_until_s(self.end_s + 2 * SETTLE_S)
         return Outcome(
             seed=self.seed,
-            published=len(self.ledger.numbers),
+            published=len(self.ledger.places),
             delivered=self.ledger.delivered,
             stayed=len(self._stayers),
             leaves=self.leaves,
@@ -235,10 +242,6 @@ class ChurnRun:
         now_ns = self.simulation.scheduler.now_ns
         waiting = [now_ns - since_ns for since_ns in self.ledger.coming_ns.values()]
         return self.ledger.waits_ns + waiting
-
-
-def _chain(message: MessageId) -> Chain:
-    return (message.publisher, message.partition, message.chain)
 
 
 def run_one(work: tuple[int, Settings]) -> Outcome:

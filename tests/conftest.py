@@ -30,7 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(PartTimes())
+    processes = config.getoption("numprocesses", None) or 1
+    config.pluginmanager.register(PartTimes(processes))
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ def test_a_file_belongs_to_one_part(path: str, markers: list[str], part: str) ->
     assert part_of(path, markers) == part
 
 
-def test_a_part_takes_from_its_first_start_to_its_last_stop() -> None:
-    times = PartTimes()
-    for start, stop in [(10.0, 12.0), (11.0, 195.5)]:
-        times.pytest_runtest_logreport(report("unit", start, stop))
-    times.pytest_runtest_logreport(report("simulation", 50.0, 51.0))
+def test_a_part_takes_the_sum_of_its_tests_shared_by_the_processes() -> None:
+    times = PartTimes(processes=2)
+    for duration in (2.0, 369.0):
+        times.pytest_runtest_logreport(report("unit", duration))
+    times.pytest_runtest_logreport(report("simulation", 2.0))
     assert [line.split() for line in times.lines()[1:]] == [
         ["unit", "2", "0", "185.5", "180", "over", "budget"],
         ["simulation", "1", "0", "1.0", "180"],
@@ -39,7 +39,7 @@ def test_the_seed_of_a_test_stays_the_same(seed: int, request: pytest.FixtureReq
     assert seed == (1721641201 if given is None else given)
 
 
-def report(part: str, start: float, stop: float) -> pytest.TestReport:
+def report(part: str, duration: float) -> pytest.TestReport:
     return pytest.TestReport(
         nodeid="tests/test_a.py::test_a",
         location=("tests/test_a.py", 0, "test_a"),
@@ -48,6 +48,5 @@ def report(part: str, start: float, stop: float) -> pytest.TestReport:
         longrepr=None,
         when="setup",
         user_properties=[("part", part)],
-        start=start,
-        stop=stop,
+        duration=duration,
     )

@@ -54,6 +54,27 @@ def test_wire_mode_gives_the_same_run(capsys: pytest.CaptureFixture[str]) -> Non
     assert plain["trace_hash"] == wired["trace_hash"]
 
 
+def test_the_same_over_sockets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = [*QUICK, "--set", "delays=2", "--set", "settle_s=1", "--set", "drain_s=0.3"]
+    command = ["lab", "run", "streams-smoke", "--json", "--out", str(tmp_path), *quick]
+    for on in (["--on", "sockets"], ["--on", "simulator"], ["--on", "sockets"]):
+        assert ends(*command, *on) == 0
+    real, simulated, again = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (real["on"], simulated["on"]) == ("sockets", "simulator")
+    assert again == real, "it was there"
+    assert real["delivered"] == simulated["delivered"] == 20
+    assert real["simulated_seconds"] > 1
+    assert "--set on=sockets" in real["replay"]
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_sockets_have_no_faults_and_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends("lab", "run", "streams-faults", "--on", "sockets") == 2
+    assert "faults, which only the simulator can bring about" in capsys.readouterr().err
+    assert ends("lab", "run", "streams-smoke", "--on", "sockets", "--master", "local[2]") == 2
+    assert "--master is for simulations" in capsys.readouterr().err
+
+
 def test_tables_are_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["lab", "run", "streams-smoke", *QUICK, "--out", str(tmp_path / "results")]
     assert ends(*command) == 0

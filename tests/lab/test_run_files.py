@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import threading
 from pathlib import Path
@@ -13,7 +14,15 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.kernel.tables import RUN_FILE, RUN_FORMAT, RUN_TABLES, run_table_schema
-from shoal.lab.run_files import RunInfo, RunWriter, provenance, run_name, write_run
+from shoal.lab.run_files import (
+    AlreadyThere,
+    RunInfo,
+    RunWriter,
+    provenance,
+    remove_leftovers,
+    run_name,
+    write_run,
+)
 from shoal.lab.runner import run_scenario
 from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
 from shoal.sim.simulation import SimulationFailure
@@ -127,12 +136,47 @@ def test_a_file_that_cannot_be_written_leaves_no_run(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_that_write_the_same_run_at_once_leave_one(tmp_path: Path) -> None:
+    def meanwhile() -> dict[str, pa.Table]:
+        write_run(tmp_path, info(), lambda: EMPTY)
+        return EMPTY
+
+    with pytest.raises(AlreadyThere, match=r"a is there already: --again"):
+        write_run(tmp_path, info(), meanwhile)
+    assert [f.name for f in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_folder_that_is_taken_for_a_leftover_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked: list[str] = []
+    lock = fcntl.flock
+
+    def flock(descriptor: int, how: int) -> None:
+        if how == fcntl.LOCK_EX and not locked:
+            # Somebody who cleans up comes between the making of the folder and its lock.
+            locked.append("late")
+            remove_leftovers(tmp_path, "a")
+            assert list(tmp_path.iterdir()) == []
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert write_run(tmp_path, info(), lambda: EMPTY) == tmp_path / "a"
+    assert locked
+    assert [f.name for f in tmp_path.iterdir()] == ["a"]
+
+
 def test_a_name_stands_for_settings_and_seed() -> None:
     larger = msgspec.structs.replace(SMALL, network=NetworkSettings(nodes=9))
-    names = {run_name(SMALL, 1), run_name(SMALL, 2), run_name(larger, 1)}
-    assert len(names) == 3
+    real = msgspec.structs.replace(SMALL, on="sockets")
+    names = {run_name(SMALL, 1), run_name(SMALL, 2), run_name(larger, 1), run_name(real, 1)}
+    assert len(names) == 4
     # What it is about, and which seed it would have had, are no settings of a run.
     assert run_name(msgspec.structs.replace(SMALL, about="x", seed=9), 1) in names
     odd = msgspec.structs.replace(SMALL, name="../../a b.c")
     assert run_name(odd, 1).startswith("a-b-c-1-")
     assert run_name(msgspec.structs.replace(SMALL, name="..."), 1).startswith("run-1-")
+
+
+def test_names_from_before_there_were_sockets_still_stand() -> None:
+    assert run_name(Scenario(name="old"), 1) == "old-1-7efd9d77"

@@ -103,6 +103,15 @@ def test_delays_are_a_table_or_a_number() -> None:
         ("[[faults]]\nkind = 'loss'\nprobability = 2", r"faults\.0: .*probability"),
         ("[[faults]]\nkind = 'gremlins'", r"faults\.0: .*gremlins"),
         ("[[faults]]\nkind = 'loss'\nprobability = 1\nstart_s = inf", r"faults\.0\.start_s = inf"),
+        ("on = 'mars'", r"on = 'mars': invalid enum value 'mars'"),
+        (
+            "on = 'sockets'\nexperiment = 'diameter'",
+            "on = 'sockets': streams/diameter runs on the simulator only",
+        ),
+        (
+            "on = 'sockets'\n[[faults]]\nkind = 'loss'\nprobability = 1",
+            "on = 'sockets': 1 faults, which only the simulator can bring about: remove them",
+        ),
     ],
 )
 def test_an_error_names_file_field_and_value(text: str, complaint: str) -> None:

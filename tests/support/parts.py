@@ -37,14 +37,15 @@ def part_of(path: str, markers: Collection[str] = ()) -> str:
 class PartTimes:
     """A pytest plugin: puts the parts in order, and shows the seconds of each above the summary.
 
-    Parts overlap a little when two processes share the work, so a part takes from its first start
-    to its last stop.
+    Parts overlap when several processes share the work: what a part takes is the sum of its tests,
+    over the number of processes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processes: int = 1) -> None:
+        self._processes = processes
         self._tests: dict[str, int] = {}
         self._failed: dict[str, int] = {}
-        self._spans_s: dict[str, tuple[float, float]] = {}
+        self._took_s: dict[str, float] = {}
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
@@ -56,13 +57,12 @@ class PartTimes:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         part = _part(report.user_properties)
-        first, last = self._spans_s.get(part, (report.start, report.stop))
-        self._spans_s[part] = min(first, report.start), max(last, report.stop)
+        self._took_s[part] = self._took_s.get(part, 0.0) + report.duration
         self._tests[part] = self._tests.get(part, 0) + (report.when == "setup")
         self._failed[part] = self._failed.get(part, 0) + report.failed
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self._spans_s:
+        if not self._took_s:
             return
         terminalreporter.section("parts")
         for line in self.lines():
@@ -72,9 +72,8 @@ class PartTimes:
         """One line per part that ran."""
         lines = [f"{'part':<11}{'tests':>6}{'failed':>8}{'seconds':>9}{'budget':>8}"]
         for part, budget_s in BUDGET_S.items():
-            if part in self._spans_s:
-                first, last = self._spans_s[part]
-                took_s = last - first
+            if part in self._took_s:
+                took_s = self._took_s[part] / self._processes
                 late = "  over budget" if took_s > budget_s else ""
                 counts = f"{self._tests[part]:>6}{self._failed[part]:>8}"
                 lines.append(f"{part:<11}{counts}{took_s:>9.1f}{budget_s:>8}{late}")

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.base.errors import UsageError
+from shoal.cli.spark import Environment
+
 if TYPE_CHECKING:
     from shoal.lab.plan import PlannedRun
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 lab = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Run experiments under virtual time.\n\nExample: shoal lab list",
+    help="Run experiments, most of them under virtual time.\n\nExample: shoal lab list",
 )
 
 
@@ -44,6 +47,15 @@ def run(
     wire: Annotated[
         bool, typer.Option("--wire", help="Pass every message through its codec.")
     ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help="simulator: under virtual time. sockets: real nodes and connections on this "
+            "machine, in real time, with the same delays. By default what the scenario says.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -61,6 +73,16 @@ def run(
     again: Annotated[
         bool, typer.Option("--again", help="Run also what is in DIR already, and replace it.")
     ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Run on the executors of this Spark master, spark://HOST:PORT, which must see DIR "
+            "under the same path.",
+            show_default=False,
+        ),
+    ] = None,
+    environment: Environment = None,
     check: Annotated[
         bool | None,
         typer.Option(
@@ -73,23 +95,38 @@ def run(
 ) -> None:
     """Run a scenario and show what it gave.
 
-    The same scenario and seed give the same run, event by event: compare the trace_hash. If a
-    check fails, the exit code is 1 and the last line is the command that shows it again.
+    The same scenario and seed give the same simulation, event by event: compare the trace_hash.
+    Over sockets runs are alike, not equal. If a check fails, the exit code is 1 and the last line
+    is the command that shows it again.
 
     A list sweeps a field, and `repeats` takes further seeds: every run is one line. Runs that
     are in DIR are not run again, so that a sweep that was stopped goes on where it was.
 
     Example: shoal lab run streams-smoke --set nodes=[32,256] --set repeats=3 --out results
+
+    On a cluster: shoal lab run streams-propagation --out /shared/results
+    --master spark://HOST:7077 --environment shoal.zip
     """
-    from shoal.cli.sweep import sweep
+    from shoal.cli.sweep import executors, processes, sweep
     from shoal.lab.catalogue import find_scenario
     from shoal.lab.plan import load_plan
 
     overrides = [*(settings or ()), *(["network.wire=true"] if wire else ())]
+    overrides += [] if on is None else [f"on={on}"]
     # By the name that was given: a file need not lie among those that have a name.
     plan = load_plan(find_scenario(name), overrides, seed=seed, check=check, called=name)
-    if len(plan.runs) > 1:
-        sweep(plan, folder=out, again=again, check=check, jobs=jobs, json=json)
+    in_real_time = any(run.scenario.on != "simulator" for run in plan.runs)
+    if master is not None:
+        if jobs is not None:
+            raise UsageError(f"--jobs {jobs} is for this machine: executors have as many as cores")
+        if in_real_time:
+            raise UsageError("--master is for simulations: runs over sockets need this machine")
+        place = executors(master, environment)
+        sweep(plan, place, folder=out, again=again, check=check, json=json)
+    elif len(plan.runs) > 1:
+        # Whatever else runs makes real deliveries late.
+        place = processes(1 if jobs is None and in_real_time else jobs)
+        sweep(plan, place, folder=out, again=again, check=check, json=json)
     else:
         _run_one(plan.runs[0], out, again=again, check=check, json=json)
 

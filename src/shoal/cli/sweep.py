@@ -4,39 +4,68 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
 
 from shoal.cli.progress import ProgressLine, show_duration
+from shoal.cli.spark import environment_settings
 from shoal.lab.kinds import find_kind
+from shoal.lab.places import RunPlace
 from shoal.lab.plan import Plan
-from shoal.lab.processes import Processes
 from shoal.lab.sweep import SweepFailed, SweptRun, run_plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXIT_STOPPED = 130  # as a shell has it for Ctrl-C
 
 
-def default_jobs() -> int:
-    """One for each processor that we may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def processes(jobs: int | None) -> RunPlace:
+    """So many, or one for each processor that we may use."""
+    from shoal.lab.processes import Processes
+
+    if jobs is None and hasattr(os, "sched_getaffinity"):
+        jobs = len(os.sched_getaffinity(0))
+    return Processes(jobs or os.cpu_count() or 1)
+
+
+def executors(master: str, environment: Path | None) -> RunPlace:
+    """Those of a Spark cluster."""
+    from shoal.lab.executors import Executors
+    from shoal.pipeline.session import SessionSettings, spark_session
+
+    settings = SessionSettings(
+        master=master,
+        app="shoal lab run",
+        # The driver hands out tasks, and gets a few figures of each.
+        driver_memory="1g",
+        quick_start=True,
+        more=environment_settings(environment),
+    )
+
+    def start() -> AbstractContextManager[SparkSession]:
+        typer.echo(f"starting Spark on {master}", err=True)
+        return spark_session(settings)
+
+    return Executors(start)
 
 
 def sweep(
     plan: Plan,
+    place: RunPlace,
     *,
     folder: Path | None,
     again: bool,
     check: bool | None,
-    jobs: int | None,
     json: bool,
 ) -> None:
     """Run a plan and show what it gives; SweepFailed if a check failed somewhere."""
     begin_s = time.monotonic()
     over: list[SweptRun] = []
-    place = Processes(jobs or default_jobs())
     try:
         with (
             ProgressLine(plan.name) as progress,

@@ -41,11 +41,12 @@ def show_scenarios(plans: Sequence[Plan]) -> None:
 
 
 def _run_rows(result: RunResult) -> list[tuple[str, str]]:
+    seconds = "simulated seconds" if result.on == "simulator" else f"seconds over {result.on}"
     return [
         ("checks", f"safety {result.checks.safety}, liveness {result.checks.liveness}"),
         (
             "run",
-            f"{result.simulated_seconds:.1f} simulated seconds, {result.events:,} events in "
+            f"{result.simulated_seconds:.1f} {seconds}, {result.events:,} events in "
             f"{result.cpu_seconds:.2f} CPU seconds ({result.events_per_cpu_second:,.0f} a second)",
         ),
         ("trace_hash", result.trace_hash),

@@ -1,4 +1,4 @@
-"""Messages over a stream, under virtual time: how long they take, how many come, what it costs."""
+"""Messages over a stream: how long they take, how many come, what it costs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from shoal.base.units import ns_of_seconds
-from shoal.lab.kinds import ExperimentKind, Tables
+from shoal.lab.kinds import ExperimentKind, Outcome, RunRequest, Tables
 from shoal.lab.liveness import check_deliveries, check_overlay, unhealed
 from shoal.lab.prediction import compare
 from shoal.lab.records import Place, StreamRecords, Surroundings
@@ -16,11 +16,14 @@ from shoal.lab.results import StreamFigures, StreamResults
 from shoal.lab.scenario import Scenario
 from shoal.lab.simulated import simulated
 from shoal.lab.stream_summary import stream_line, stream_rows
+from shoal.lab.stream_view import M, StreamView
 from shoal.lab.streams import StreamsNetwork, expected_events
 from shoal.protocols.streams.estimate import Estimate, estimate_delays, overlay_of
 from shoal.sim.checkers import Checker
 from shoal.sim.delays import DelayModel
 from shoal.sim.simulation import START_NS, Simulation
+
+EVENTS_S = 50_000  # of the simulator, about
 
 
 class StreamsExperiment:
@@ -47,19 +50,9 @@ class StreamsExperiment:
         self.network.run()
 
     def figures(self) -> StreamFigures:
-        network = self.network
-        running = network.running()
-        healed_s = network.scenario.healed_s
-        figures = self._results.figures(
-            {node.id: network.started_ns[node.id] for node in running},
-            {node.id: len(network.active(node)) for node in running},
-            connected=network.is_connected(),
-            healed_ns=healed_s if self.unhealed() else START_NS + ns_of_seconds(healed_s),
-        )
-        if self._estimate is None:
-            return figures
-        prediction = compare(self._estimate, self._results.publisher_delays_ms())
-        return msgspec.structs.replace(figures, prediction=prediction)
+        healed_s = self.network.scenario.healed_s
+        healed_ns = healed_s if self.unhealed() else START_NS + ns_of_seconds(healed_s)
+        return stream_figures(self.network, self._results, self._estimate, healed_ns)
 
     def _ask_tracker(self) -> None:
         self._estimate = estimate_delays(*overlay_of(self.network.tracked()))
@@ -79,7 +72,24 @@ class StreamsExperiment:
         check_deliveries(self.network, figures)
 
 
-def surroundings(network: StreamsNetwork, delays: DelayModel) -> Surroundings:
+def stream_figures(
+    network: StreamView[M], results: StreamResults, estimate: Estimate | None, healed_ns: float
+) -> StreamFigures:
+    """What came of a run that is at its end."""
+    running = network.running()
+    figures = results.figures(
+        {node.id: network.started_ns[node.id] for node in running},
+        {node.id: len(network.active(node)) for node in running},
+        connected=network.is_connected(),
+        healed_ns=healed_ns,
+    )
+    if estimate is None:
+        return figures
+    prediction = compare(estimate, results.publisher_delays_ms())
+    return msgspec.structs.replace(figures, prediction=prediction)
+
+
+def surroundings(network: StreamView[M], delays: DelayModel) -> Surroundings:
     """What a stream network knows at its end, and its trace does not tell."""
     running = network.running()
     index = {node.id: node.index for node in network.nodes}
@@ -106,11 +116,26 @@ def surroundings(network: StreamsNetwork, delays: DelayModel) -> Surroundings:
     )
 
 
+def _cost(scenario: Scenario) -> float:
+    if scenario.on == "simulator":
+        return expected_events(scenario)
+    # Real time, in events that the simulator would handle meanwhile.
+    return scenario.end_s * EVENTS_S
+
+
+def _over_sockets(request: RunRequest) -> Outcome:
+    # Here, since nobody else in the lab needs sockets and what makes links of them.
+    from shoal.lab.sockets.run import run_over_sockets
+
+    return run_over_sockets(request)
+
+
 DELIVERY = ExperimentKind(
     name="streams/delivery",
     run=simulated(StreamsExperiment),
+    over_sockets=_over_sockets,
     figures=StreamFigures,
     rows=stream_rows,
     line=stream_line,
-    cost=expected_events,
+    cost=_cost,
 )

@@ -97,6 +97,21 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     cost: Callable[[Scenario], float]
     """About how long a run takes, in any unit: for the order of runs, and the time left."""
     options: type[msgspec.Struct] | None = None
+    over_sockets: Callable[[RunRequest], Outcome] | None = None
+    """The same over real connections, if there is such a thing."""
+
+    def runs_on(self, scenario: Scenario) -> Callable[[RunRequest], Outcome]:
+        """What runs this scenario where it says; ConfigError if nothing can."""
+        if scenario.on == "simulator":
+            return self.run
+        if self.over_sockets is None:
+            raise ConfigError(f"on = {scenario.on!r}: {self.name} runs on the simulator only")
+        if scenario.faults:
+            raise ConfigError(
+                f"on = {scenario.on!r}: {len(scenario.faults)} faults, which only the simulator "
+                "can bring about: remove them, or write on = 'simulator'"
+            )
+        return self.over_sockets
 
     def parse_options(self, table: Any) -> msgspec.Struct | None:
         """The [options] of a scenario; ConfigError says what is wrong."""
@@ -145,7 +160,8 @@ def find_kind(protocol: str, experiment: str) -> ExperimentKind:
 def _built_in() -> Mapping[str, ExperimentKind]:
     # Here, since experiments are made of scenarios, and scenarios need to know their kind.
     from shoal.lab.experiment import DELIVERY
+    from shoal.lab.loss.experiment import LOSS
     from shoal.lab.overlays.diameter import DIAMETER
     from shoal.lab.overlays.randomness import RANDOMNESS
 
-    return {kind.name: kind for kind in (DELIVERY, RANDOMNESS, DIAMETER)}
+    return {kind.name: kind for kind in (DELIVERY, RANDOMNESS, DIAMETER, LOSS)}

@@ -7,10 +7,10 @@ import math
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import short_node_id
 from shoal.lab.results import StreamFigures
-from shoal.lab.streams import StreamsNetwork
+from shoal.lab.stream_view import M, StreamView
 
 
-def check_overlay(network: StreamsNetwork) -> None:
+def check_overlay(network: StreamView[M]) -> None:
     """Whoever runs is a member; nodes and tracker agree on every link; the overlay is regular
     and in one piece."""
     if any(t.host is not None for t in network.trackers) and network.running():
@@ -21,7 +21,7 @@ def check_overlay(network: StreamsNetwork) -> None:
         raise InvariantViolated("the overlay is not connected")
 
 
-def check_deliveries(network: StreamsNetwork, figures: StreamFigures) -> None:
+def check_deliveries(network: StreamView[M], figures: StreamFigures) -> None:
     """Nothing is lost of what was published after faults had healed."""
     if figures.lost_after_healing:
         since_s = network.scenario.healed_s
@@ -32,12 +32,12 @@ def check_deliveries(network: StreamsNetwork, figures: StreamFigures) -> None:
         )
 
 
-def unhealed(network: StreamsNetwork) -> str:
+def unhealed(network: StreamView[M]) -> str:
     """Why liveness cannot be asked for; empty if it can."""
     return "a fault lasts to the end" if math.isinf(network.scenario.healed_s) else ""
 
 
-def _check_members(network: StreamsNetwork) -> None:
+def _check_members(network: StreamView[M]) -> None:
     members, running = network.policy().nodes, {node.id for node in network.running()}
     ghosts = [member for member in members if member not in running]
     strangers = [node.id for node in network.running() if node.id not in members]
@@ -49,7 +49,7 @@ def _check_members(network: StreamsNetwork) -> None:
         )
 
 
-def _check_links(network: StreamsNetwork) -> None:
+def _check_links(network: StreamView[M]) -> None:
     policy = network.policy()
     for node in network.running():
         instructed, active = policy.neighbours(node.id), network.active(node)
@@ -60,7 +60,7 @@ def _check_links(network: StreamsNetwork) -> None:
             )
 
 
-def _check_regular(network: StreamsNetwork) -> None:
+def _check_regular(network: StreamView[M]) -> None:
     """Every slot is taken, but for the one that is left over when all slots are odd in number."""
     policy = network.policy()
     full = min(policy.degree, len(policy.nodes) - 1)

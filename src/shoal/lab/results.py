@@ -71,12 +71,23 @@ class Control(msgspec.Struct, frozen=True):
     rtts: int
 
 
+class Held(msgspec.Struct, frozen=True):
+    """Over sockets, where delays are waited for: how late things were given, since the nodes had
+    other things to do."""
+
+    count: int
+    late_ms_mean: float
+    late_ms_max: float
+    stood_still_s: float
+    """For so long other processes had all cores, and the clock of the run stood still."""
+
+
 class StreamFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What a stream run gave.
 
     A delivery is expected at every node, the publisher apart, that had its place in the stream
     when the message was published and has run since, to the end. Delays are true ones, by the
-    simulator's clock, over the expected deliveries that came.
+    one clock that all nodes share, over the expected deliveries that came.
     """
 
     nodes: int
@@ -99,6 +110,8 @@ class StreamFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What was dropped, by reason."""
     prediction: Prediction | None = None
     """Where the scenario asks for one."""
+    held: Held | None = None
+    """Over sockets only."""
 
 
 class Columns(NamedTuple):

@@ -32,8 +32,10 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     events_per_cpu_second: float
     cpu_seconds: float
     simulated_seconds: float
+    """Of a run over sockets, real ones."""
     checks: Checks
     figures: Any
+    on: str = "simulator"
 
     def as_json(self, **more: Any) -> bytes:
         """One flat JSON object: what the caller adds, the run, then its figures."""
@@ -85,7 +87,8 @@ def run_and_write(
         replay = replay_command(scenario.name, seed, overrides, check)
     if writer is not None:
         writer.refuse_again(run)
-    outcome = find_kind(scenario.protocol, scenario.experiment).run(
+    play = find_kind(scenario.protocol, scenario.experiment).runs_on(scenario)
+    outcome = play(
         RunRequest(
             scenario=scenario,
             seed=seed,
@@ -100,6 +103,7 @@ def run_and_write(
         scenario=scenario.name,
         protocol=scenario.protocol,
         experiment=scenario.experiment,
+        on=scenario.on,
         seed=seed,
         overrides=tuple(overrides),
         replay=replay,

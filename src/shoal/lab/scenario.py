@@ -115,6 +115,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Before the first message the tracker is asked for its estimate, to be held against what
     messages take."""
 
+    on: Literal["simulator", "sockets"] = "simulator"
+    """Under virtual time, or over real connections on this machine in real time."""
+
     options: Any = None
     """What this kind of experiment alone can be told: a struct of its own."""
 
@@ -177,13 +180,14 @@ def parse_scenario(table: dict[str, Any], source: str) -> Scenario:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {explain(error, table, Scenario)}") from error
     try:
-        options = find_kind(scenario.protocol, scenario.experiment).parse_options(
-            table.get("options", {})
-        )
+        kind = find_kind(scenario.protocol, scenario.experiment)
+        options = kind.parse_options(table.get("options", {}))
+        faults = _parse_faults(table.get("faults", ()))
+        scenario = msgspec.structs.replace(scenario, faults=faults, options=options)
+        kind.runs_on(scenario)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
-    faults = _parse_faults(table.get("faults", ()), source)
-    return msgspec.structs.replace(scenario, faults=faults, options=options)
+    return scenario
 
 
 @cache
@@ -208,20 +212,20 @@ def delay_model(delays: str | float) -> DelayModel:
         raise ConfigError(f"network.delays = {delays!r}: {error}") from error
 
 
-def _parse_faults(tables: Any, source: str) -> tuple[AnyFault, ...]:
+def _parse_faults(tables: Any) -> tuple[AnyFault, ...]:
     if not isinstance(tables, list | tuple):
-        raise ConfigError(f"{source}: faults = {tables!r}: write [[faults]] tables")
+        raise ConfigError(f"faults = {tables!r}: write [[faults]] tables")
     faults: list[Any] = []
     for number, table in enumerate(tables):
         try:
             fault = parse_fault(table)
         except ConfigError as error:
-            raise ConfigError(f"{source}: faults.{number}: {error}") from error
+            raise ConfigError(f"faults.{number}: {error}") from error
         for name, when_s in (("start_s", fault.start_s), ("end_s", fault.end_s)):
             # A comparison that NaN fails, as infinity does.
             if when_s is not None and not 0 <= when_s <= TIME_S_MAX:
                 raise ConfigError(
-                    f"{source}: faults.{number}.{name} = {when_s}: expected 0 to {TIME_S_MAX:g}"
+                    f"faults.{number}.{name} = {when_s}: expected 0 to {TIME_S_MAX:g}"
                 )
         faults.append(fault)
     return tuple(faults)

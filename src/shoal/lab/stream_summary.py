@@ -49,6 +49,16 @@ def stream_rows(figures: StreamFigures) -> Rows:
                 f"{told.mape_percent:.2f} %, worst {told.worst_percent:.2f} %",
             )
         )
+    if figures.held is not None:
+        held = figures.held
+        rows.append(
+            (
+                "held",
+                f"{held.count:,} times, in the mean {held.late_ms_mean:.3f} ms longer than the "
+                f"delay, at most {held.late_ms_max:.1f}; stood still for "
+                f"{held.stood_still_s:.1f} s while others had all cores",
+            )
+        )
     overlay = ", ".join(f"{count:,} of degree {d}" for d, count in figures.degree.nodes.items())
     rejected = ", ".join(f"{count:,} {reason}" for reason, count in figures.rejected.items())
     return [

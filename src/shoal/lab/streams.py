@@ -12,9 +12,8 @@ Every node has an application that joins the stream whenever its node starts.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from random import Random
 from typing import cast
 
@@ -23,10 +22,12 @@ from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
-from shoal.lab.scenario import Scenario, delay_model
+from shoal.lab.scenario import NetworkSettings, Scenario, delay_model
+from shoal.lab.stream_view import in_one_piece
 from shoal.protocols.streams.commands import BINARY, JoinStream, Publish
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.node import StreamNode
+from shoal.protocols.streams.placed import read_placed
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.topology import TopologyPolicy
@@ -38,6 +39,8 @@ from shoal.sim.simulation import SimNode, Simulation
 
 STREAMS_SLOT = 0  # every node of the lab runs one machine
 
+READ_MAX = 65_536  # messages whose reading is shared: more than are under way at any time
+
 # What a run costs, for the estimate of the time left; measured at degree 4 over the AWS table.
 JOIN_EVENTS = 90
 PING_EVENTS_S = 0.2  # per neighbour
@@ -48,6 +51,22 @@ def expected_events(scenario: Scenario) -> int:
     settings = scenario.network
     idle = JOIN_EVENTS + scenario.end_s * PING_EVENTS_S * settings.degree
     return round(settings.nodes * (idle + scenario.messages * settings.degree))
+
+
+def make_keys(settings: NetworkSettings, seed: int) -> tuple[list[PrivateKey], list[PrivateKey]]:
+    """The keys of trackers and nodes: the same wherever a scenario is run."""
+    entropy = SeededEntropy(seed)
+    trackers = [f"tracker {number}" if number else "tracker" for number in range(settings.trackers)]
+    nodes = [f"node {number}" for number in range(settings.nodes)]
+    return (
+        [PrivateKey.generate(entropy.fork(name)) for name in trackers],
+        [PrivateKey.generate(entropy.fork(name)) for name in nodes],
+    )
+
+
+def stream_of(node_keys: Sequence[PrivateKey]) -> StreamId:
+    """The one stream, which belongs to the first node."""
+    return StreamId(f"{show_node_id(node_keys[0].address)}/lab")
 
 
 class StreamsNetwork:
@@ -74,15 +93,10 @@ class StreamsNetwork:
         )
         self.started_ns: dict[NodeId, int] = {}
         """When the newest incarnation of each node began."""
-        entropy = SeededEntropy(self.seed)
-        tracker_keys = [
-            PrivateKey.generate(entropy.fork(f"tracker {number}" if number else "tracker"))
-            for number in range(settings.trackers)
-        ]
-        node_keys = [
-            PrivateKey.generate(entropy.fork(f"node {number}")) for number in range(settings.nodes)
-        ]
-        self.stream = StreamId(f"{show_node_id(node_keys[0].address)}/lab")
+        # Thousands of nodes read the same bytes: they say the same to all of them.
+        self._read = lru_cache(READ_MAX)(read_placed)
+        tracker_keys, node_keys = make_keys(settings, self.seed)
+        self.stream = stream_of(node_keys)
         self._ring = TrackerRing([Contact(key.address) for key in tracker_keys])
         # Nodes first: they fill the regions of the delay table evenly, whatever else there is.
         self.nodes = [self._add_node(key) for key in node_keys]
@@ -150,18 +164,7 @@ class StreamsNetwork:
 
     def is_connected(self) -> bool:
         """Whether data can get from one running node to all others."""
-        links = {node.id: self.active(node) for node in self.running()}
-        if not links:
-            return True
-        first = next(iter(links))
-        reached = {first}
-        waiting = deque([first])
-        while waiting:
-            for peer in links[waiting.popleft()]:
-                if peer in links and peer not in reached:
-                    reached.add(peer)
-                    waiting.append(peer)
-        return len(reached) == len(links)
+        return in_one_piece({node.id: self.active(node) for node in self.running()})
 
     # Machines and applications
 
@@ -174,7 +177,7 @@ class StreamsNetwork:
         self.simulation.scheduler.after(0, self._join, (node, node.incarnation))
         rng = self.simulation.random("node", node.index, node.incarnation)
         chain = str(node.incarnation)
-        return [StreamNode(node.id, self._ring, key.sign, chain, rng)]
+        return [StreamNode(node.id, self._ring, key.sign, chain, rng, read=self._read)]
 
     def _make_tracker(self, node: SimNode) -> list[Machine]:
         degree = self.scenario.network.degree
