@@ -202,7 +202,8 @@ def test_a_cluster_gives_what_one_machine_gives(
     assert re.search(r"^streams-smoke: \d of 4 runs done", errors, re.M)
     assert re.search(r"^report: .*, about .* left$", errors, re.M)
     *swept, summary, elsewhere, here = map(json.loads, [first, *rest.splitlines()])
-    assert (summary["ran"], summary["failed"]) == (4, 0)
+    # The executor that was killed may have written a run, and not said so.
+    assert (summary["ran"] + summary["skipped"], summary["failed"]) == (4, 0)
     plan = load_plan(find_scenario("streams-smoke"), SETTINGS)
     alone = {run.planned.run: run.result for run in run_plan(plan, ThisProcess(), check=False)}
     assert {run["run"]: run["trace_hash"] for run in swept} == {

@@ -316,6 +316,7 @@ def test_a_peer_that_dials_again_replaces_its_stale_link() -> None:
         ]
         assert bob.host.connections[alice.id] is not stale
         assert not bob.host._spares, "dialled the same way: not at once, but again"
+        await until(lambda: again.machine.heard(LinkOpened))  # the dialler may know it later
         bob.send(again, 1)
         again.send(bob, 2)
         await until(lambda: again.machine.notes() == [1] and bob.machine.notes() == [2])

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import msgspec
@@ -69,8 +70,32 @@ class HostLimits(msgspec.Struct, frozen=True):
     """Soft claims (the DHT's contacts) may hold this many sockets open, as they see fit."""
 
 
+@cache
+def _routes(accepted: tuple[tuple[type, ...], ...]) -> dict[type, int]:
+    """Which machine of a node takes which messages."""
+    routes: dict[type, int] = {}
+    for slot, kinds in enumerate(accepted):
+        for kind in kinds:
+            if kind in routes:
+                raise UsageError(f"two machines of a node accept {kind.__name__}: pick one")
+            routes[kind] = slot
+    return routes
+
+
 class Host(ABC):
     """Machines of one node, fed one input at a time."""
+
+    __slots__ = (
+        "_busy",
+        "_inbox",
+        "_routes",
+        "limits",
+        "links",
+        "machines",
+        "node",
+        "steps",
+        "watch",
+    )
 
     def __init__(
         self, node: NodeId, machines: Sequence[Machine], limits: HostLimits | None = None
@@ -83,18 +108,13 @@ class Host(ABC):
         self.watch: Callable[[Input, Sequence[Effect]], None] | None = None
         self._inbox: deque[tuple[int, Input]] = deque()
         self._busy = False
-        self._routes: dict[type, int] = {}
-        for slot, machine in enumerate(self.machines):
-            for kind in machine.accepts:
-                if kind in self._routes:
-                    raise UsageError(f"two machines of a node accept {kind.__name__}: pick one")
-                self._routes[kind] = slot
+        self._routes = _routes(tuple([tuple(machine.accepts) for machine in self.machines]))
 
     _execute: ClassVar[dict[type[Effect], Callable[[Any, int, Any], None]]]
 
     def __init_subclass__(cls) -> None:
         """One table per driver, not per node: with thousands of nodes in a process, tables of
-        their own would not stay in the processor's cache."""
+        their own would not stay in the processor's cache. Routes are shared for the same reason."""
         cls._execute = {
             OpenLink: cls._open_link,
             CloseLink: cls._close_link,

@@ -25,6 +25,25 @@ if TYPE_CHECKING:
 class SimHost(Host):
     """A Host whose effects happen under virtual time."""
 
+    # Every event is at another node: what it touches there should lie together.
+    __slots__ = (
+        "_disk_busy",
+        "_disk_queue",
+        "_free_ns",
+        "_in_service",
+        "_scheduler",
+        "_timer_token",
+        "_timers",
+        "_trace",
+        "alive",
+        "clock",
+        "ends",
+        "index",
+        "serving",
+        "sim_node",
+        "simulation",
+    )
+
     def __init__(
         self,
         simulation: Simulation,
@@ -36,6 +55,7 @@ class SimHost(Host):
         self.simulation = simulation
         self.sim_node = sim_node
         self.index = sim_node.index
+        self.clock = sim_node.clock
         self.alive = True
         self.serving = False
         """Messages queue behind the node's one core."""
@@ -52,11 +72,11 @@ class SimHost(Host):
     # Time
 
     def now_ns(self) -> int:
-        clock = self.sim_node.clock
+        clock = self.clock
         return self._scheduler.now_ns if clock is None else clock.read(self._scheduler.now_ns)
 
     def set_timer(self, slot: int, key: Hashable, delay_ns: int) -> None:
-        clock = self.sim_node.clock
+        clock = self.clock
         if clock is not None:
             delay_ns = clock.true_ns(delay_ns)
         self._timer_token += 1
@@ -94,7 +114,7 @@ class SimHost(Host):
             if end is None:
                 self.no_link(peer, message)
             else:
-                end.lane.put(end.partner.arrive, message)
+                end.lane.put(end.give, message)
 
     def serve(self, end: LinkEnd, message: Any) -> None:
         """Queue behind the node's one core."""

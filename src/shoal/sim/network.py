@@ -7,6 +7,7 @@ it behind everything sent before. Nothing passes a cut, not even the news that a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.errors import OversizedMessage, RemoteError
@@ -49,6 +50,7 @@ class LinkEnd:
 
     __slots__ = (
         "delay_ns",
+        "give",
         "host",
         "lane",
         "last_arrival_ns",
@@ -66,6 +68,7 @@ class LinkEnd:
         self.delay_ns = delay_ns
         self.lane = host.simulation.scheduler.lane(delay_ns)
         self.partner: LinkEnd
+        self.give: Callable[[Any], None]  # to the partner
         self.open = True
         self.unread: Unread | None = None  # while this end does not read
         self.waiting: dict[Frame, None] = {}  # given to this end, but not on the wire yet
@@ -136,6 +139,7 @@ def join_ends(simulation: Simulation, a: SimHost, b: SimHost) -> None:
     end_a = LinkEnd(a, b.node, one_way_ns(a.index, b.index))
     end_b = LinkEnd(b, a.node, one_way_ns(b.index, a.index))
     end_a.partner, end_b.partner = end_b, end_a
+    end_a.give, end_b.give = end_b.arrive, end_a.arrive
     a.ends[b.node], b.ends[a.node] = end_a, end_b
 
 

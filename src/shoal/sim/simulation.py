@@ -105,6 +105,8 @@ class SimNode:
         now_ns = self._simulation.scheduler.now_ns
         shown_ns = self.host.now_ns() if self.host is not None else 0
         self.clock = DriftingClock(now_ns, offset_ns, ppm, shown_ns)
+        if self.host is not None:
+            self.host.clock = self.clock
 
     def _running(self) -> SimHost:
         if self.host is None:

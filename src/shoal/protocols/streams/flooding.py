@@ -102,6 +102,17 @@ class _Pending(msgspec.Struct, frozen=True, gc=False):
 class Flooding:
     """Messages in, messages on, across all streams of a node."""
 
+    __slots__ = (
+        "_channels",
+        "_config",
+        "_offend",
+        "_pending",
+        "_pending_bytes",
+        "_read",
+        "handling_ns",
+        "known",
+    )
+
     def __init__(
         self,
         config: NodeConfig,

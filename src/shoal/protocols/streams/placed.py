@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.base.ids import MessageId, NodeId
 from shoal.protocols.streams.duplicates import BEGINNING, Number
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.messages import Head, Position, VerifiedMessage
 from shoal.protocols.streams.wire import decode_body
 
 Chain = tuple[NodeId, int, str]  # publisher, partition, chain
@@ -26,6 +26,8 @@ class PlacedMessage(msgspec.Struct, frozen=True, gc=False):
     before: Number
     """Where the message before it stands; BEGINNING if it is the first."""
     message: VerifiedMessage
+    head: Head
+    """Its chain and number, as neighbours tell each other."""
 
 
 def place(message: VerifiedMessage) -> PlacedMessage:
@@ -38,6 +40,7 @@ def place(message: VerifiedMessage) -> PlacedMessage:
         (id.timestamp_ms, id.sequence),
         BEGINNING if previous is None else (previous.timestamp_ms, previous.sequence),
         message,
+        Head(id.publisher, id.partition, id.chain, Position(id.timestamp_ms, id.sequence)),
     )
 
 

@@ -29,7 +29,6 @@ from shoal.protocols.streams.messages import (
     Fill,
     FillDone,
     Flood,
-    Head,
     Heads,
     Position,
 )
@@ -273,8 +272,7 @@ class Repair:
     def _tell(self, peers: tuple[NodeId, ...], heads: Sequence[PlacedMessage]) -> list[Effect]:
         if not heads:
             return []
-        chains = tuple([Head(*head.chain, Position(*head.number)) for head in heads])
-        return [Send(Heads(self._stream, chains), peers)]
+        return [Send(Heads(self._stream, tuple([message.head for message in heads])), peers)]
 
 
 def _covers(filled: FilledFromStorage, missing: tuple[Number, Number] | None) -> bool:
