@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,18 +24,51 @@ def test_things_happen_by_time_and_then_in_the_order_of_scheduling(times_ns: lis
     assert scheduler.now_ns == 20
 
 
+Steps = list[tuple[bool, int, int]]
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.integers(0, 3)), max_size=60))
-def test_lanes_change_nothing_but_the_cost(steps: list[tuple[bool, int, int]]) -> None:
+def test_single_things_come_before_lanes_and_all_in_the_order_of_scheduling(steps: Steps) -> None:
+    assert _played(steps, Scheduler(0)) == _played(steps, NaiveScheduler())
+
+
+class NaiveScheduler:
+    """Looks through everything for what comes next."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self._due: list[tuple[int, int, Action, Any]] = []
+        self._lanes: dict[int, int] = {}
+        self._delay_ns = 0
+
+    def after(self, delay_ns: int, action: Action, argument: Any) -> None:
+        self._add(delay_ns, 0, action, argument)
+
+    def lane(self, delay_ns: int) -> NaiveScheduler:
+        self._lanes.setdefault(delay_ns, len(self._lanes) + 1)
+        self._delay_ns = delay_ns
+        return self
+
+    def put(self, action: Action, argument: Any) -> None:
+        self._add(self._delay_ns, self._lanes[self._delay_ns], action, argument)
+
+    def run_until(self, end_ns: int, events_max: int) -> bool:
+        while self._due:
+            self._due.sort(key=lambda due: due[:2])  # stable: the rest is the order of scheduling
+            self.now_ns, _, action, argument = self._due.pop(0)
+            action(argument)
+        return True
+
+    def _add(self, delay_ns: int, lane: int, action: Action, argument: Any) -> None:
+        self._due.append((self.now_ns + delay_ns, lane, action, argument))
+
+
+def _played(steps: Steps, scheduler: Scheduler | NaiveScheduler) -> list[tuple[int, int]]:
     """Whatever happens schedules the next step, one way or the other, and a few things besides."""
-    assert _played(steps, lanes=True) == _played(steps, lanes=False)
-
-
-def _played(steps: list[tuple[bool, int, int]], *, lanes: bool) -> list[tuple[int, int]]:
-    scheduler = Scheduler(0)
     order: list[tuple[int, int]] = []
 
     def later(delay_ns: int, action: Action, argument: int, in_lane: bool) -> None:
-        if in_lane and lanes:
+        if in_lane:
             scheduler.lane(delay_ns).put(action, argument)
         else:
             scheduler.after(delay_ns, action, argument)

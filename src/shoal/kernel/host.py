@@ -89,6 +89,7 @@ class Host(ABC):
         "_busy",
         "_inbox",
         "_routes",
+        "_soft",
         "limits",
         "links",
         "machines",
@@ -104,6 +105,7 @@ class Host(ABC):
         self.machines = tuple(machines)
         self.limits = limits or HostLimits()
         self.links = LinkTable(self.limits.soft_links_max)
+        self._soft = self.links.soft
         self.steps = 0
         self.watch: Callable[[Input, Sequence[Effect]], None] | None = None
         self._inbox: deque[tuple[int, Input]] = deque()
@@ -275,7 +277,7 @@ class Host(ABC):
             self._feed_all(told)
 
     def _send(self, slot: int, effect: Send) -> None:
-        if self.links.soft:
+        if self._soft:
             self.links.use(effect.peers)
         self.send(slot, effect)
 

@@ -39,6 +39,7 @@ class SimHost(Host):
         "clock",
         "ends",
         "index",
+        "listeners",
         "serving",
         "sim_node",
         "simulation",
@@ -56,6 +57,7 @@ class SimHost(Host):
         self.sim_node = sim_node
         self.index = sim_node.index
         self.clock = sim_node.clock
+        self.listeners = sim_node.listeners
         self.alive = True
         self.serving = False
         """Messages queue behind the node's one core."""
@@ -190,7 +192,7 @@ class SimHost(Host):
     # Observers
 
     def notify(self, slot: int, effect: Notify) -> None:
-        for listener in self.sim_node.listeners:
+        for listener in self.listeners:
             listener(effect.event)
 
     def record(self, slot: int, record: Record) -> None:

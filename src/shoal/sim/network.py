@@ -124,7 +124,7 @@ class LinkEnd:
     def abandon(self, reason: str) -> None:
         """Close without flushing: what waits here goes back to whoever sent it."""
         if self.open:
-            self.host.simulation.scheduler.after(self.delay_ns, self.partner.closed_by_peer, reason)
+            self.lane.put(self.partner.closed_by_peer, reason)
             self.broke(reason)
 
     def leave(self) -> None:
@@ -147,6 +147,9 @@ def close_end(simulation: Simulation, end: LinkEnd, reason: str, detect_ns: int 
     """Close one end; its partner learns of it behind what is in flight."""
     end.leave()
     if simulation.reachable(end.host.node, end.peer):
-        arrival_ns = simulation.scheduler.now_ns + max(end.delay_ns, detect_ns)
-        arrival_ns = max(arrival_ns, end.last_arrival_ns)
-        simulation.scheduler.at(arrival_ns, end.partner.closed_by_peer, reason)
+        now_ns = simulation.scheduler.now_ns
+        late_ns = max(now_ns + detect_ns, end.last_arrival_ns)
+        if late_ns <= now_ns + end.delay_ns:
+            end.lane.put(end.partner.closed_by_peer, reason)
+        else:
+            simulation.scheduler.at(late_ns, end.partner.closed_by_peer, reason)

@@ -1,15 +1,17 @@
-"""Virtual time: what is going to happen, in order of (time, sequence).
-
-Equal times happen in the order in which they were scheduled, so a run depends on its seed alone.
+"""Virtual time: what is going to happen, in order of time.
 
 What is scheduled with one and the same delay happens in the order in which it was scheduled: it
 waits in a queue, a lane, and only the first of a lane is in a heap. Nearly everything is a message
 on one of the few hundred paths between regions, so that heap is small and stays in the processor's
-cache, whatever is under way.
+cache, whatever is under way; and what waits in a lane lies side by side.
+
+Of what happens at one time, single things come first, in the order in which they were scheduled;
+then lane by lane, in the order of their making. So a run depends on its seed alone.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
@@ -17,26 +19,30 @@ from itertools import count
 from typing import Any
 
 Action = Callable[[Any], None]
-Due = tuple[int, int, Action, Any]
 
 
 class Lane:
     """Everything that happens after one delay."""
 
-    __slots__ = ("_delay_ns", "_scheduler", "waiting")
+    __slots__ = ("_delay_ns", "_scheduler", "number", "times_ns", "work")
 
-    def __init__(self, scheduler: Scheduler, delay_ns: int) -> None:
+    def __init__(self, scheduler: Scheduler, delay_ns: int, number: int) -> None:
         self._scheduler = scheduler
         self._delay_ns = delay_ns
-        self.waiting: deque[Due] = deque()
+        self.number = number
+        self.times_ns = array("q")
+        self.work: deque[Any] = deque()
+        """Action and argument in turn: tuples would be strewn over the memory."""
 
     def put(self, action: Action, argument: Any) -> None:
         """Let something happen after the delay."""
-        scheduler, waiting = self._scheduler, self.waiting
-        time_ns, number = scheduler.now_ns + self._delay_ns, next(scheduler.sequence)
-        if not waiting:
-            heappush(scheduler.lanes, (time_ns, number, self))
-        waiting.append((time_ns, number, action, argument))
+        scheduler, work = self._scheduler, self.work
+        time_ns = scheduler.now_ns + self._delay_ns
+        if not work:
+            heappush(scheduler.lanes, (time_ns, self.number, self))
+        self.times_ns.append(time_ns)
+        work.append(action)
+        work.append(argument)
 
 
 class Scheduler:
@@ -45,24 +51,24 @@ class Scheduler:
     def __init__(self, start_ns: int) -> None:
         self.now_ns = start_ns
         self.happened = 0
-        self.sequence = count()
         self.lanes: list[tuple[int, int, Lane]] = []  # a heap, of those where something waits
-        self._single: list[Due] = []  # another heap
+        self._single: list[tuple[int, int, Action, Any]] = []  # another heap
+        self._sequence = count()
         self._by_delay: dict[int, Lane] = {}
 
     def at(self, time_ns: int, action: Action, argument: Any = None) -> None:
         """Let something happen at a time, not before now."""
-        heappush(self._single, (max(time_ns, self.now_ns), next(self.sequence), action, argument))
+        heappush(self._single, (max(time_ns, self.now_ns), next(self._sequence), action, argument))
 
     def after(self, delay_ns: int, action: Action, argument: Any = None) -> None:
         """Let something happen after a delay."""
-        heappush(self._single, (self.now_ns + delay_ns, next(self.sequence), action, argument))
+        heappush(self._single, (self.now_ns + delay_ns, next(self._sequence), action, argument))
 
     def lane(self, delay_ns: int) -> Lane:
         """The same, for delays that come again and again."""
         lane = self._by_delay.get(delay_ns)
         if lane is None:
-            lane = self._by_delay[delay_ns] = Lane(self, delay_ns)
+            lane = self._by_delay[delay_ns] = Lane(self, delay_ns, len(self._by_delay))
         return lane
 
     def run_until(self, end_ns: int, events_max: int | None = None) -> bool:
@@ -72,17 +78,17 @@ class Scheduler:
         stop = -1 if events_max is None else events_max
         try:
             while True:
-                if lanes and not (single and single[0] < lanes[0]):
-                    time_ns, _, lane = lanes[0]
+                if lanes and not (single and single[0][0] <= lanes[0][0]):
+                    time_ns, number, lane = lanes[0]
                     if time_ns > end_ns:
                         break
                     if happened == stop:
                         return False
-                    waiting = lane.waiting
-                    _, _, action, argument = waiting.popleft()
-                    if waiting:
-                        after = waiting[0]
-                        heapreplace(lanes, (after[0], after[1], lane))
+                    work, times_ns = lane.work, lane.times_ns
+                    action, argument = work.popleft(), work.popleft()
+                    del times_ns[0]
+                    if work:
+                        heapreplace(lanes, (times_ns[0], number, lane))
                     else:
                         heappop(lanes)
                 elif single and single[0][0] <= end_ns:

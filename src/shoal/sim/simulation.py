@@ -295,12 +295,14 @@ class Simulation:
             if end is None:
                 host.no_link(peer, message)
                 continue
+            take, payload = end.give, message
+            if self._wire:
+                take, payload = end.partner.arrive_frame, (type(message), encoded)
             for arrival_ns in self._arrivals(end, frame):
-                if self._wire:
-                    payload = (type(message), encoded)
-                    self.scheduler.at(arrival_ns, end.partner.arrive_frame, payload)
+                if arrival_ns == self.scheduler.now_ns + end.delay_ns:
+                    end.lane.put(take, payload)  # as without faults
                 else:
-                    self.scheduler.at(arrival_ns, end.partner.arrive, message)
+                    self.scheduler.at(arrival_ns, take, payload)
 
     def _arrivals(self, end: LinkEnd, frame: Frame) -> list[int]:
         arrivals_ns = [self.scheduler.now_ns + end.delay_ns]

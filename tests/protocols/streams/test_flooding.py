@@ -364,7 +364,7 @@ def test_several_of_the_largest_messages_may_follow_one_another() -> None:
 
 
 def test_a_publisher_with_too_many_chains_is_refused_unchecked() -> None:
-    floor = Floor(NodeConfig(chains_per_publisher_max=1))
+    floor = Floor(NodeConfig(chains_per_publisher_max=1, chains_per_stream_max=2))
     floor.take(ALICE, flood_of(body_of(message_id(chain="a"))))
     flood = flood_of(body_of(message_id(chain="b")))
     assert floor.receive(ALICE, flood) == [Rejected(ALICE, "too-many-chains")]
@@ -372,7 +372,7 @@ def test_a_publisher_with_too_many_chains_is_refused_unchecked() -> None:
 
 
 def test_chains_that_were_checked_at_the_same_time_are_bounded_too() -> None:
-    floor = Floor(NodeConfig(chains_per_publisher_max=2))
+    floor = Floor(NodeConfig(chains_per_publisher_max=2, chains_per_stream_max=4))
     floods = [flood_of(body_of(message_id(chain=chain))) for chain in "abcd"]
     for flood in floods:
         assert of_kind(floor.receive(ALICE, flood), Verify)
@@ -408,7 +408,7 @@ def test_a_message_of_a_stream_left_while_its_check_ran_is_dropped() -> None:
 SMALL = NodeConfig(
     pending_bytes_max=24 * KIB,
     chains_per_publisher_max=1,
-    publishers_per_stream_max=2,
+    chains_per_stream_max=2,
     ranges_per_chain_max=3,
     freshness_ns=10 * MS_NS,
     future_ns=3 * MS_NS,

@@ -11,6 +11,8 @@ node take a message twice.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from shoal.base.ids import NodeId
@@ -45,7 +47,7 @@ class ChainState(msgspec.Struct, gc=False):
 class ChainTable:
     """The chains of one stream."""
 
-    __slots__ = ("_config", "_newest", "_per_publisher", "_searched_ns", "_states", "baseline")
+    __slots__ = ("_config", "_crowd", "_newest", "_searched_ns", "_states", "baseline")
 
     def __init__(self, config: NodeConfig, since_ms: int = 0) -> None:
         self.baseline: Number = (since_ms, 0)
@@ -53,7 +55,7 @@ class ChainTable:
         self._config = config
         self._newest: dict[Chain, Number] = {}  # of chains that are whole and delivered
         self._states: dict[Chain, ChainState] = {}  # of all others
-        self._per_publisher: dict[NodeId, int] = {}
+        self._crowd: Counter[NodeId] | None = None  # chains of each publisher, when many are there
         self._searched_ns = -SEARCH_NS
 
     # Seen
@@ -78,7 +80,7 @@ class ChainTable:
                 return True
         elif before == BEGINNING and chain not in self._states:
             self._newest[chain] = number
-            self._count(chain[0], 1)
+            self._added(chain)
             return True
         return self._state(chain).detector.mark(before, number)
 
@@ -143,23 +145,28 @@ class ChainTable:
 
     def has_room(self, chain: Chain, now_ns: int) -> bool:
         """Whether a chain is there or may be added, forgetting stale chains if need be."""
-        if chain in self._newest or chain in self._states or self._may_add(chain[0]):
+        if chain in self._newest or chain in self._states:
+            return True
+        if 2 * self.chain_count() < self._config.chains_per_stream_max:
+            return True
+        if self._may_crowd(chain[0]):
             return True
         if now_ns - self._searched_ns < SEARCH_NS:
             return False
         self._searched_ns = now_ns
         self._forget_stale(self._oldest_fresh_ms(now_ns))
-        return self._may_add(chain[0])
+        return self._may_crowd(chain[0])
 
     def chain_count(self) -> int:
         """How many chains are held."""
         return len(self._newest) + len(self._states)
 
-    def _may_add(self, publisher: NodeId) -> bool:
-        count = self._per_publisher.get(publisher, 0)
-        if count == 0:
-            return len(self._per_publisher) < self._config.publishers_per_stream_max
-        return count < self._config.chains_per_publisher_max
+    def _may_crowd(self, publisher: NodeId) -> bool:
+        if self._crowd is None:
+            self._crowd = Counter([chain[0] for chain in (*self._newest, *self._states)])
+        if self.chain_count() >= self._config.chains_per_stream_max:
+            return False
+        return self._crowd[publisher] < self._config.chains_per_publisher_max
 
     def _forget_stale(self, oldest_fresh_ms: int) -> None:
         newest = [*self._newest.items()]
@@ -168,15 +175,14 @@ class ChainTable:
             if number[0] < oldest_fresh_ms:
                 self._newest.pop(chain, None)
                 self._states.pop(chain, None)
-                self._count(chain[0], -1)
+        self._crowd = None
 
     def _oldest_fresh_ms(self, now_ns: int) -> int:
         return (now_ns - self._config.freshness_ns) // MS_NS
 
-    def _count(self, publisher: NodeId, more: int) -> None:
-        count = self._per_publisher.pop(publisher, 0) + more
-        if count:
-            self._per_publisher[publisher] = count
+    def _added(self, chain: Chain) -> None:
+        if self._crowd is not None:
+            self._crowd[chain[0]] += 1
 
     def _state(self, chain: Chain) -> ChainState:
         """The state of a chain that is not whole, or not any more, or new."""
@@ -185,7 +191,7 @@ class ChainTable:
             return state
         newest = self._newest.pop(chain, BEGINNING)
         if newest == BEGINNING:
-            self._count(chain[0], 1)
+            self._added(chain)
         detector = DuplicateDetector(self._config.ranges_per_chain_max, newest=newest)
         order = ChainOrder(self.baseline, self._config.waiting_max, last=newest)
         self._states[chain] = ChainState(detector, order)

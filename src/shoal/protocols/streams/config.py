@@ -86,10 +86,13 @@ class NodeConfig(msgspec.Struct, frozen=True):
     ranges_per_chain_max: int = 10_000
     """Ranges of the duplicate detector; the paper's bound."""
 
+    chains_per_stream_max: int = 100_000
+    """Of these a publisher that opens chains for sport may take half; a chain is a few hundred
+    bytes at most, unless it has gaps."""
+
     chains_per_publisher_max: int = 512
-    publishers_per_stream_max: int = 10_000
-    """Memory per stream stays bounded against publishers that open chains for sport. A publisher
-    with every partition in use may start anew four times within the freshness window."""
+    """Once half of them are taken. A publisher with every partition in use may start anew four
+    times within the freshness window."""
 
     freshness_ns: int = 300 * S_NS
     """Older live messages are replays: history comes from storage, not from flooding."""
