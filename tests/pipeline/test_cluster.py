@@ -152,7 +152,7 @@ def bare_python(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def driver(python: Path, *commands: list[str]) -> Iterator[subprocess.Popen[str]]:
+def driver(python: Path, *commands: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """The commands, one after the other, in a process of its own: ours may have a session."""
     settings = environment(
         PYTHONPATH=str(ROOT / "src"), PYSPARK_PYTHON=str(python), SPARK_LOCAL_IP=LOOPBACK
@@ -162,7 +162,7 @@ def driver(python: Path, *commands: list[str]) -> Iterator[subprocess.Popen[str]
         env=settings,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        bufsize=0,  # communicate() knows nothing of what readline() has read ahead
     ) as process:
         try:
             yield process
@@ -197,7 +197,8 @@ def test_a_cluster_gives_what_one_machine_gives(
         first = process.stdout.readline()
         for lost in executors(cluster.workers[0]):
             os.kill(lost, signal.SIGKILL)
-        rest, errors = process.communicate(timeout=PATIENCE_S)
+        rest, told = process.communicate(timeout=PATIENCE_S)
+    errors = told.decode()
     assert process.returncode == 0, errors
     assert re.search(r"^streams-smoke: \d of 4 runs done", errors, re.M)
     assert re.search(r"^report: .*, about .* left$", errors, re.M)
