@@ -52,13 +52,7 @@ def download(work: Path) -> Path:
     """Debian's package of the first version that there is, in a new folder."""
     work = work.absolute()
     shutil.rmtree(work, ignore_errors=True)
-    lists, cache = work / "lists", work / "cache"
-    (lists / "partial").mkdir(parents=True)
-    (cache / "archives" / "partial").mkdir(parents=True)
-    settings = work / "apt.conf"
-    settings.write_text(apt_settings(cache))
-    apt = ["apt-get", f"--config-file={settings}"]
-    own_lists = [*apt, "-o", f"Dir::State::Lists={lists}"]
+    apt, own_lists = apt_commands(work)
     downloads = [["download", f"openjdk-{version}-jre-headless"] for version in VERSIONS]
     said = ""
     for command in (
@@ -87,6 +81,19 @@ def download(work: Path) -> Path:
             return packages[0]
     reason = said.splitlines()[-1] if said else "apt-get knows no such package"
     raise SystemExit(f"shoal: {WANTED}; fetching it failed ({reason}): {REMEDY}")
+
+
+def apt_commands(work: Path) -> tuple[list[str], list[str]]:
+    """apt-get with files of its own in a folder: with the machine's package lists, and with its own
+    lists, which have to be fetched."""
+    lists, cache = work / "lists", work / "cache"
+    (lists / "partial").mkdir(parents=True)
+    (cache / "archives" / "partial").mkdir(parents=True)
+    settings = work / "apt.conf"
+    settings.write_text(apt_settings(cache))
+    apt = ["apt-get", f"--config-file={settings}"]
+    own_lists = [*apt, "-o", f"Dir::State::Lists={lists}"]
+    return apt, own_lists
 
 
 def apt_settings(cache: Path) -> str:

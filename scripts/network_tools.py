@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scripts.java_runtime import DOWNLOAD_S_MAX, apt_settings
+from scripts.java_runtime import DOWNLOAD_S_MAX, apt_commands
 from shoal.lab.loss.tools import find_tool, own_tools
 
 # iptables itself, and what it is linked with beyond the C library. The kernel does the rest.
@@ -52,13 +52,7 @@ def write_starter(folder: Path) -> None:
 def download(work: Path) -> list[Path]:
     """Debian's packages, in a new folder."""
     work = work.absolute()
-    lists, cache = work / "lists", work / "cache"
-    (lists / "partial").mkdir(parents=True)
-    (cache / "archives" / "partial").mkdir(parents=True)
-    settings = work / "apt.conf"
-    settings.write_text(apt_settings(cache))
-    apt = ["apt-get", f"--config-file={settings}"]
-    own_lists = [*apt, "-o", f"Dir::State::Lists={lists}"]
+    apt, own_lists = apt_commands(work)
     for command in (
         [*apt, "download", *PACKAGES],
         # The machine's package lists are missing or out of date: fetch them, for us alone.

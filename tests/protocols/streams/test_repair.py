@@ -404,6 +404,17 @@ def test_chains_whose_newest_message_came_a_while_ago_are_quiet() -> None:
     assert quiet(9) == []
 
 
+def test_a_quiet_chain_is_told_also_if_it_ended_before_our_time() -> None:
+    # By our clock, that is: a publisher's may be behind it.
+    shop = Shop()
+    for number, previous in ((-5, -6), (-3, -4)):  # the second one waits for nothing: history
+        shop.take(number, previous)
+    told = sent(shop.repair.tell_quiet((ALICE,), NOW_NS + 2 * shop.config.heads_ns), Heads)
+    assert [head.position for heads, _ in told for head in heads.chains] == [
+        Position(NOW_MS - 3, 0)
+    ]
+
+
 def test_a_chain_that_goes_quiet_is_told_once() -> None:
     shop = Shop()
     heads_ns = shop.config.heads_ns

@@ -132,6 +132,14 @@ class ChainTable:
             newest = self.baseline if state is None else state.detector.newest
         return max(self.baseline, newest)
 
+    def is_newest(self, message: PlacedMessage) -> bool:
+        """Whether nothing newer was seen of a message's chain."""
+        newest = self._newest.get(message.chain)
+        if newest is None:
+            state = self._states.get(message.chain)
+            return state is not None and state.detector.newest == message.number
+        return newest == message.number
+
     def lacks(self, chain: Chain, number: Number, now_ns: int) -> bool:
         """Whether a position that somebody else has seen is one that we should have."""
         if self.seen(chain, number):

@@ -264,9 +264,8 @@ class Repair:
     def tell_quiet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
         """Tell neighbours the last messages of chains that have just gone quiet, once: while a
         chain goes on, each message shows whether the one before it was missed."""
-        newest = self._table.newest
         came = self._recent.since(now_ns - self._config.heads_ns)
-        quiet = [message for message in came if newest(message.chain) == message.number]
+        quiet = [message for message in came if self._table.is_newest(message)]
         return self._tell(peers, quiet[:HEADS_MAX]) if peers else []
 
     def _tell(self, peers: tuple[NodeId, ...], heads: Sequence[PlacedMessage]) -> list[Effect]:
