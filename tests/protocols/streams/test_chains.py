@@ -78,6 +78,39 @@ def test_a_gap_begins_where_it_can_be_asked_for() -> None:
     assert min(table.baseline) >= 0
 
 
+def test_a_chain_begins_with_what_was_under_way_when_we_came() -> None:
+    """Whoever was given one message is told of all that follow, also of the next from before its
+    own time: subscribers would see a hole that nobody speaks of."""
+    table = ChainTable(SMALL, NOW_MS + 30)
+    first = placed(message_id(timestamp_ms=NOW_MS + 10), Position(NOW_MS, 0))
+    third = placed(message_id(timestamp_ms=NOW_MS + 40), Position(NOW_MS + 20, 0))
+    assert table.take(first)
+    assert table.ready(Delivery(first, 1, 0)) == [Delivery(first, 1, 0)]
+    assert table.lacks(first.chain, (NOW_MS + 20, 0), NOW_NS)
+    assert table.take(third)
+    assert table.ready(Delivery(third, 1, 0)) == []
+    assert table.gaps(first.chain) == [(first.number, third.before)]
+    assert not table.is_whole(first.chain)
+
+
+def test_a_chain_whose_first_message_was_under_way_is_ours_from_there() -> None:
+    table = ChainTable(SMALL, NOW_MS + 30)
+    first = placed(message_id(timestamp_ms=NOW_MS + 10))
+    assert table.take(first)
+    assert table.lacks(first.chain, (NOW_MS + 20, 0), NOW_NS)
+    assert table.newest(first.chain) == first.number
+
+
+def test_an_old_message_does_not_make_us_wait_for_all_since() -> None:
+    config = NodeConfig(recent_ns=50 * MS_NS)
+    table = ChainTable(config, NOW_MS + 100)
+    old = placed(message_id(timestamp_ms=NOW_MS + 49), Position(NOW_MS, 0))
+    new = placed(message_id(timestamp_ms=NOW_MS + 120), Position(NOW_MS + 90, 0))
+    assert table.take(old)
+    assert table.take(new)
+    assert table.gaps(old.chain) == []
+
+
 def test_once_half_of_the_table_is_taken_a_publisher_gets_so_many_chains_and_no_more() -> None:
     table = ChainTable(SMALL)
     for chain in ("a", "b"):
@@ -168,9 +201,9 @@ class NaiveChains:
         self.baseline = baseline
         self.states: dict[Chain, ChainState] = {}
 
-    def state(self, chain: Chain) -> ChainState:
-        empty = ChainState(DuplicateDetector(3), ChainOrder(self.baseline, 4))
-        return self.states.setdefault(chain, empty)
+    def state(self, chain: Chain, first: Number) -> ChainState:
+        order = ChainOrder(min(first, self.baseline), 4)
+        return self.states.setdefault(chain, ChainState(DuplicateDetector(3), order))
 
 
 @given(
@@ -187,7 +220,7 @@ def test_a_chain_known_by_its_newest_number_behaves_as_one_with_a_state(
     for name, number, before, what in steps:
         previous = Position(NOW_MS + before, 0) if before else None
         message = placed(message_id(chain=name, timestamp_ms=NOW_MS + number), previous)
-        chain, state = message.chain, naive.state(placed(message_id(chain=name)).chain)
+        chain, state = message.chain, naive.state(message.chain, message.number)
         if what == 0:
             state.detector.abandon(message.number)
             if chain in table._newest or chain in table._states:
@@ -204,14 +237,14 @@ def test_a_chain_known_by_its_newest_number_behaves_as_one_with_a_state(
             if taken:
                 delivery = Delivery(message, 1, 0)
                 assert table.ready(delivery) == state.order.arrived(delivery)
-                assert table.is_whole(chain) == state.detector.is_whole(naive.baseline)
+                assert table.is_whole(chain) == state.detector.is_whole(state.order.baseline)
         for chain, state in naive.states.items():
             for n in range(9):
                 at = (NOW_MS + n, 0)
                 assert bool(table.seen(chain, at)) == state.detector.seen(at)
             if state.detector.newest != BEGINNING:
-                assert table.gaps(chain) == state.detector.gaps(naive.baseline)
-                assert table.newest(chain) == max(naive.baseline, state.detector.newest)
+                assert table.gaps(chain) == state.detector.gaps(state.order.baseline)
+                assert table.newest(chain) == max(state.order.baseline, state.detector.newest)
 
 
 class Admission(RuleBasedStateMachine):

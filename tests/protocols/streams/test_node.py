@@ -181,11 +181,6 @@ def test_whoever_subscribes_later_is_given_what_comes_from_then_on() -> None:
         assert len(given) == (number >= 2), number
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="our time in a stream begins by our own clock: if it is ahead of a publisher's, what is "
-    "missing is history for as long, neither asked for nor told as gap_before",
-)
 def test_a_gap_shows_also_if_our_clock_is_ahead() -> None:
     bench = linked_node(ALICE)
     begun_ms = NOW_MS - 10_000  # it is ten seconds earlier with Carol

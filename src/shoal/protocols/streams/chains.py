@@ -51,7 +51,8 @@ class ChainTable:
 
     def __init__(self, config: NodeConfig, since_ms: int = 0) -> None:
         self.baseline: Number = (since_ms, 0)
-        """Where our own time in the stream begins: what lies before is history, and no gap."""
+        """Where our own time in the stream begins, and with it that of every chain of which we are
+        given nothing older: a message that was under way when we came is where its chain begins."""
         self._config = config
         self._newest: dict[Chain, Number] = {}  # of chains that are whole and delivered
         self._states: dict[Chain, ChainState] = {}  # of all others
@@ -82,13 +83,14 @@ class ChainTable:
             self._newest[chain] = number
             self._added(chain)
             return True
-        return self._state(chain).detector.mark(before, number)
+        return self._state(chain, number).detector.mark(before, number)
 
     def is_whole(self, chain: Chain) -> bool:
         """Whether nothing is missing of a chain, as far as it is ours to have: the usual case."""
         if chain in self._newest:
             return True
-        return self._states[chain].detector.is_whole(self.baseline)
+        state = self._states[chain]
+        return state.detector.is_whole(state.order.baseline)
 
     # Delivered
 
@@ -108,7 +110,7 @@ class ChainTable:
         """What is missing of a chain up to a position will not come any more."""
         if chain not in self._newest and chain not in self._states:
             return []
-        state = self._state(chain)
+        state = self._state(chain, upto)
         state.detector.abandon(upto)
         return state.order.given_up(upto)
 
@@ -122,15 +124,15 @@ class ChainTable:
     def gaps(self, chain: Chain) -> list[tuple[Number, Number]]:
         """What is missing of a chain between what was seen, as ranges (after, upto]."""
         state = self._states.get(chain)
-        return [] if state is None else state.detector.gaps(self.baseline)
+        return [] if state is None else state.detector.gaps(state.order.baseline)
 
     def newest(self, chain: Chain) -> Number:
-        """The highest position seen of a chain, or where our time begins."""
+        """The highest position seen of a chain, or where our time in it begins."""
         newest = self._newest.get(chain)
-        if newest is None:
-            state = self._states.get(chain)
-            newest = self.baseline if state is None else state.detector.newest
-        return max(self.baseline, newest)
+        if newest is not None:
+            return newest
+        state = self._states.get(chain)
+        return self.baseline if state is None else max(state.order.baseline, state.detector.newest)
 
     def is_newest(self, message: PlacedMessage) -> bool:
         """Whether nothing newer was seen of a message's chain."""
@@ -144,7 +146,7 @@ class ChainTable:
         """Whether a position that somebody else has seen is one that we should have."""
         if self.seen(chain, number):
             return False
-        if number <= self.baseline or number[0] < self._oldest_fresh_ms(now_ns):
+        if number <= self._baseline(chain) or number[0] < self._oldest_fresh_ms(now_ns):
             return False
         # If it lies in the future, whoever says so lies: we would not take it.
         return number[0] * MS_NS <= now_ns + self._config.future_ns
@@ -192,15 +194,26 @@ class ChainTable:
         if self._crowd is not None:
             self._crowd[chain[0]] += 1
 
-    def _state(self, chain: Chain) -> ChainState:
-        """The state of a chain that is not whole, or not any more, or new."""
+    def _baseline(self, chain: Chain) -> Number:
+        if chain in self._newest:
+            return BEGINNING
+        state = self._states.get(chain)
+        return self.baseline if state is None else state.order.baseline
+
+    def _state(self, chain: Chain, first: Number) -> ChainState:
+        """The state of a chain that is not whole, or not any more, or new with this position."""
         state = self._states.get(chain)
         if state is not None:
             return state
         newest = self._newest.pop(chain, BEGINNING)
+        baseline = BEGINNING
         if newest == BEGINNING:
             self._added(chain)
+            # Not from any message on: with an old one, a neighbour could have us wait for all that
+            # came since.
+            recent = first[0] * MS_NS >= self.baseline[0] * MS_NS - self._config.recent_ns
+            baseline = min(first, self.baseline) if recent else self.baseline
         detector = DuplicateDetector(self._config.ranges_per_chain_max, newest=newest)
-        order = ChainOrder(self.baseline, self._config.waiting_max, last=newest)
+        order = ChainOrder(baseline, self._config.waiting_max, last=newest)
         self._states[chain] = ChainState(detector, order)
         return self._states[chain]

@@ -26,7 +26,7 @@ class ChainOrder(msgspec.Struct, gc=False):
     """Puts the messages of one chain in order for the local subscribers."""
 
     baseline: Number
-    """Whatever lies before our own beginning is history, and no gap."""
+    """Whatever lies before our own beginning in the chain is history, and no gap."""
     waiting_max: int
     last: Number = BEGINNING
     """What was delivered, also of what was under way when we joined."""
