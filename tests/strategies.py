@@ -25,7 +25,6 @@ from shoal.protocols.streams.messages import (
     FillDone,
     FindStorage,
     Flood,
-    Head,
     Heads,
     Instruction,
     Join,
@@ -80,7 +79,7 @@ def signed_bytes() -> st.SearchStrategy[bytes]:
 
 
 RTTS_US = st.integers(0, RTT_US_MAX)
-heads = st.builds(Head, node_ids, partitions, chain_names, positions)
+heads = st.tuples(st.tuples(node_ids, partitions, chain_names), st.tuples(counts, counts))
 
 BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     Flood: st.builds(Flood, st.integers(0, HOPS_MAX), counts, counts, signed_bytes()),

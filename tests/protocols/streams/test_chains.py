@@ -73,8 +73,8 @@ def test_a_gap_begins_where_it_can_be_asked_for() -> None:
     table.take(placed(message_id(timestamp_ms=NOW_MS + 5), Position(NOW_MS, 0)))
     assert table.gaps(placed(message_id()).chain) == []
     unseen = placed(message_id(chain="other")).chain
-    assert not table.lacks(unseen, (NOW_MS, 0), NOW_NS)
-    assert table.lacks(unseen, (NOW_MS, 1), NOW_NS)
+    assert table.lacking([(unseen, (NOW_MS, 0))], NOW_NS) == []
+    assert table.lacking([(unseen, (NOW_MS, 1))], NOW_NS) == [(unseen, (NOW_MS, 1))]
     assert min(table.baseline) >= 0
 
 
@@ -86,7 +86,7 @@ def test_a_chain_begins_with_what_was_under_way_when_we_came() -> None:
     third = placed(message_id(timestamp_ms=NOW_MS + 40), Position(NOW_MS + 20, 0))
     assert table.take(first)
     assert table.ready(Delivery(first, 1, 0)) == [Delivery(first, 1, 0)]
-    assert table.lacks(first.chain, (NOW_MS + 20, 0), NOW_NS)
+    assert table.lacking([(first.chain, (NOW_MS + 20, 0))], NOW_NS)
     assert table.take(third)
     assert table.ready(Delivery(third, 1, 0)) == []
     assert table.gaps(first.chain) == [(first.number, third.before)]
@@ -97,7 +97,7 @@ def test_a_chain_whose_first_message_was_under_way_is_ours_from_there() -> None:
     table = ChainTable(SMALL, NOW_MS + 30)
     first = placed(message_id(timestamp_ms=NOW_MS + 10))
     assert table.take(first)
-    assert table.lacks(first.chain, (NOW_MS + 20, 0), NOW_NS)
+    assert table.lacking([(first.chain, (NOW_MS + 20, 0))], NOW_NS)
     assert table.newest(first.chain) == first.number
 
 
@@ -220,23 +220,26 @@ def test_a_chain_known_by_its_newest_number_behaves_as_one_with_a_state(
     for name, number, before, what in steps:
         previous = Position(NOW_MS + before, 0) if before else None
         message = placed(message_id(chain=name, timestamp_ms=NOW_MS + number), previous)
-        chain, state = message.chain, naive.state(message.chain, message.number)
+        chain = message.chain
+        if what == 1:
+            table.begin_delivery()
+            for each in naive.states.values():
+                each.order.begin(each.detector.newest)
+            continue
+        state = naive.state(chain, message.number)
         if what == 0:
             state.detector.abandon(message.number)
             if chain in table._newest or chain in table._states:
                 assert table.give_up(chain, message.number) == state.order.given_up(message.number)
             else:
                 del naive.states[chain]
-        elif what == 1:
-            table.begin_delivery()
-            for each in naive.states.values():
-                each.order.begin(each.detector.newest)
         else:
             taken = state.detector.mark(message.before, message.number)
             assert table.take(message) == taken
             if taken:
                 delivery = Delivery(message, 1, 0)
-                assert table.ready(delivery) == state.order.arrived(delivery)
+                ready = [delivery] if table.is_in_order(chain) else table.ready(delivery)
+                assert ready == state.order.arrived(delivery)
                 assert table.is_whole(chain) == state.detector.is_whole(state.order.baseline)
         for chain, state in naive.states.items():
             for n in range(9):

@@ -363,7 +363,7 @@ def test_what_a_node_published_alone_is_there_for_those_who_come_later() -> None
     bench.link_up(ALICE)
     [(heads, peers)] = sent(bench.receive(ALICE, Open(STREAM, True)), Heads)
     assert peers == (ALICE,)
-    assert [head.publisher for head in heads.chains] == [ME]
+    assert [chain[0] for chain, _ in heads.chains] == [ME]
 
 
 def test_only_so_many_messages_wait() -> None:

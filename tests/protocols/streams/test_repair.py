@@ -10,7 +10,7 @@ from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
-from shoal.protocols.streams.messages import Fill, FillDone, Flood, Head, Heads, Position
+from shoal.protocols.streams.messages import Fill, FillDone, Flood, Heads, Position
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import PlacedMessage
 from shoal.protocols.streams.recent import RecentMessages
@@ -70,7 +70,7 @@ class Shop:
         self.repair.storage_answered(filled, self.now_ns)
 
     def heads(self, number: int, peer: NodeId = ALICE) -> list[Effect]:
-        head = Head(CAROL, 0, "c", Position(NOW_MS + number, 0))
+        head = ((CAROL, 0, "c"), (NOW_MS + number, 0))
         return self.repair.handle(peer, Heads(STREAM, (head,)), self.now_ns)
 
 
@@ -138,7 +138,7 @@ def test_one_neighbour_after_the_other_is_asked() -> None:
 def test_every_neighbour_is_asked_for_every_chain_however_many_are_broken() -> None:
     for chains in range(1, 7):
         shop = Shop()
-        heads = tuple(Head(CAROL, 0, f"c{n}", Position(NOW_MS + 9, 0)) for n in range(chains))
+        heads = tuple(((CAROL, 0, f"c{n}"), (NOW_MS + 9, 0)) for n in range(chains))
         shop.repair.handle(ALICE, Heads(STREAM, heads), shop.now_ns)
         asked: dict[str, set[NodeId]] = {}
         for _ in range(3):
@@ -383,10 +383,21 @@ def test_what_is_kept_for_neighbours_is_bounded_in_bytes_and_age() -> None:
 def test_heads_name_no_more_chains_than_fit_and_the_newest_of_them() -> None:
     shop = Shop()
     for number in range(HEADS_MAX + 10):
-        shop.keep(placed(message_id(chain=f"c{number}", timestamp_ms=NOW_MS + number)))
-    heads = shop.recent.heads()
+        shop.table.take(placed(message_id(chain=f"c{number}", timestamp_ms=NOW_MS + number)))
+    heads = shop.table.heads(NOW_NS)
     assert len(heads) == HEADS_MAX
-    assert min(head.number for head in heads) == (NOW_MS + 10, 0)
+    assert min(number for _, number in heads) == (NOW_MS + 10, 0)
+
+
+def test_heads_name_each_fresh_chain_whole_or_not() -> None:
+    shop = Shop()
+    shop.table.take(placed(message_id(chain="whole", timestamp_ms=NOW_MS)))
+    shop.table.take(
+        placed(message_id(chain="broken", timestamp_ms=NOW_MS), Position(NOW_MS - 1, 0))
+    )
+    assert [chain[2] for chain, _ in shop.table.heads(NOW_NS)] == ["whole", "broken"]
+    assert len(shop.table.heads(NOW_NS + shop.config.freshness_ns)) == 2
+    assert shop.table.heads(NOW_NS + shop.config.freshness_ns + MS_NS) == []
 
 
 def test_chains_whose_newest_message_came_a_while_ago_are_quiet() -> None:
@@ -397,7 +408,7 @@ def test_chains_whose_newest_message_came_a_while_ago_are_quiet() -> None:
 
     def quiet(now_s: int) -> list[str]:
         told = shop.repair.tell_quiet((BOB,), NOW_NS + now_s * S_NS + shop.config.heads_ns)
-        return [head.chain for heads, _ in sent(told, Heads) for head in heads.chains]
+        return [chain[2] for heads, _ in sent(told, Heads) for chain, _ in heads.chains]
 
     assert quiet(3) == ["c2"]  # c0 and c1 went on
     assert quiet(9) == ["c1", "c0", "c3"]
@@ -407,12 +418,10 @@ def test_chains_whose_newest_message_came_a_while_ago_are_quiet() -> None:
 def test_a_quiet_chain_is_told_also_if_it_ended_before_our_time() -> None:
     # By our clock, that is: a publisher's may be behind it.
     shop = Shop()
-    for number, previous in ((-5, -6), (-3, -4)):  # the second one waits for nothing: history
+    for number, previous in ((-5, -6), (-3, -4)):
         shop.take(number, previous)
     told = sent(shop.repair.tell_quiet((ALICE,), NOW_NS + 2 * shop.config.heads_ns), Heads)
-    assert [head.position for heads, _ in told for head in heads.chains] == [
-        Position(NOW_MS - 3, 0)
-    ]
+    assert [at for heads, _ in told for _, at in heads.chains] == [(NOW_MS - 3, 0)]
 
 
 def test_a_chain_that_goes_quiet_is_told_once() -> None:
@@ -456,7 +465,7 @@ def test_what_storage_says_of_one_gap_is_not_taken_for_the_next() -> None:
 def test_a_neighbour_that_makes_up_chains_does_not_keep_real_gaps_from_being_noticed() -> None:
     """A message that waits behind a gap of which nobody knows would wait for ever."""
     shop = Shop(NodeConfig(broken_max=10))
-    made_up = tuple(Head(ALICE, 0, f"c{n}", Position(NOW_MS + 5, 0)) for n in range(50))
+    made_up = tuple(((ALICE, 0, f"c{n}"), (NOW_MS + 5, 0)) for n in range(50))
     shop.repair.heads(ALICE, Heads(STREAM, made_up), shop.now_ns)
     shop.take(1, 0)
     shop.take(3, 2)  # and then the chain is quiet

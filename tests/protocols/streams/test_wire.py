@@ -41,7 +41,6 @@ from shoal.protocols.streams.messages import (
     FillDone,
     FindStorage,
     Flood,
-    Head,
     Heads,
     Instruction,
     Join,
@@ -109,7 +108,7 @@ EXAMPLES: dict[str, Any] = {
     "left": Left(STREAM),
     "find-storage": FindStorage(STREAM),
     "storage-nodes": StorageNodes(STREAM, (Contact(ALICE, ("ws://a:1",)), Contact(BOB))),
-    "heads": Heads(STREAM, (Head(ALICE, 0, "c", Position(NOW_MS, 1)), Head(BOB, 99, "d", LATER))),
+    "heads": Heads(STREAM, (((ALICE, 0, "c"), (NOW_MS, 1)), ((BOB, 99, "d"), (NOW_MS + 5, 0)))),
     "fill": Fill(STREAM, CAROL, 1, "c0ffee", Position(NOW_MS, 0), LATER),
     "fill-done": FillDone(STREAM, CAROL, 1, "c0ffee", 17),
 }

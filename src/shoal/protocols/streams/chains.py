@@ -12,13 +12,17 @@ node take a message twice.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from heapq import nlargest
+from operator import itemgetter
 
 import msgspec
 
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
-from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector, Number
+from shoal.protocols.streams.messages import Head
 from shoal.protocols.streams.ordering import ChainOrder, Delivery
 from shoal.protocols.streams.placed import Chain, PlacedMessage
 
@@ -85,8 +89,12 @@ class ChainTable:
             return True
         return self._state(chain, number).detector.mark(before, number)
 
+    def is_in_order(self, chain: Chain) -> bool:
+        """Whether all of a chain came, and came in order: what was just taken is the next."""
+        return chain in self._newest
+
     def is_whole(self, chain: Chain) -> bool:
-        """Whether nothing is missing of a chain, as far as it is ours to have: the usual case."""
+        """Whether nothing is missing of a chain, as far as it is ours to have."""
         if chain in self._newest:
             return True
         state = self._states[chain]
@@ -95,10 +103,9 @@ class ChainTable:
     # Delivered
 
     def ready(self, delivery: Delivery) -> list[Delivery]:
-        """What can be delivered, in order, now that a message was taken."""
+        """What can be delivered, in order, now that a message was taken of a chain that had not
+        come in order."""
         chain = delivery.message.chain
-        if chain in self._newest:
-            return [delivery]
         state = self._states[chain]
         ready = state.order.arrived(delivery)
         if state.is_whole():
@@ -134,6 +141,18 @@ class ChainTable:
         state = self._states.get(chain)
         return self.baseline if state is None else max(state.order.baseline, state.detector.newest)
 
+    def heads(self, now_ns: int) -> list[Head]:
+        """How far each chain is whose newest message others would still take; of the newest
+        chains, if there are too many."""
+        oldest = (self._oldest_fresh_ms(now_ns), 0)
+        heads = [head for head in self._newest.items() if head[1] >= oldest]
+        for chain, state in self._states.items():
+            if state.detector.newest >= oldest:
+                heads.append((chain, state.detector.newest))
+        if len(heads) > HEADS_MAX:
+            heads = nlargest(HEADS_MAX, heads, key=itemgetter(1))
+        return heads
+
     def is_newest(self, message: PlacedMessage) -> bool:
         """Whether nothing newer was seen of a message's chain."""
         newest = self._newest.get(message.chain)
@@ -142,8 +161,13 @@ class ChainTable:
             return state is not None and state.detector.newest == message.number
         return newest == message.number
 
-    def lacks(self, chain: Chain, number: Number, now_ns: int) -> bool:
-        """Whether a position that somebody else has seen is one that we should have."""
+    def lacking(self, heads: Sequence[Head], now_ns: int) -> list[Head]:
+        """What of all that somebody else has seen we should have, and have not."""
+        newest = self._newest.get
+        ahead = [head for head in heads if head[1] > newest(head[0], BEGINNING)]  # hardly any
+        return [head for head in ahead if self._lacks(*head, now_ns)]
+
+    def _lacks(self, chain: Chain, number: Number, now_ns: int) -> bool:
         if self.seen(chain, number):
             return False
         if number <= self._baseline(chain) or number[0] < self._oldest_fresh_ms(now_ns):

@@ -36,11 +36,12 @@ from shoal.protocols.streams.commands import (
     MessageTaken,
 )
 from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
+from shoal.protocols.streams.copies import Copies
 from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import Close, Flood
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import PlacedMessage, read_placed
-from shoal.protocols.streams.recent import Known, RecentMessages
+from shoal.protocols.streams.recent import RecentMessages
 from shoal.protocols.streams.repair import Repair
 from shoal.protocols.streams.wire import split_signed
 
@@ -54,6 +55,7 @@ class Channel:
     """What flooding needs to know of one stream that this node takes part in."""
 
     __slots__ = (
+        "_onward",
         "active",
         "kept",
         "neighbours",
@@ -70,10 +72,9 @@ class Channel:
         config: NodeConfig,
         since_ms: int = 0,
         node: NodeId | None = None,
-        known: Known | None = None,
     ) -> None:
         self.seen = ChainTable(config, since_ms)
-        self.recent = RecentMessages(config, known)
+        self.recent = RecentMessages(config)
         self.repair = Repair(stream, self.seen, self.recent, config, node)
         self.subscribed = False
         self.kept = False
@@ -81,8 +82,21 @@ class Channel:
         """Whether the local subscribers want each chain in order."""
         self.active: tuple[NodeId, ...] = ()
         """Neighbours that get data."""
+        self._onward: dict[NodeId, tuple[NodeId, ...]] = {}
         self.neighbours: frozenset[NodeId] = frozenset()
         """Whoever data is taken from."""
+
+    def connect(self, active: tuple[NodeId, ...]) -> None:
+        """From now on these neighbours get data."""
+        self.active = active
+        self._onward.clear()
+
+    def onward(self, peer: NodeId) -> tuple[NodeId, ...]:
+        """Whoever gets what one of them sent."""
+        onward = self._onward.get(peer)
+        if onward is None:
+            onward = self._onward[peer] = tuple([n for n in self.active if n != peer])
+        return onward
 
     def joined(self, command: JoinStream) -> None:
         """One more reason to be in the stream."""
@@ -97,6 +111,7 @@ class _Pending(msgspec.Struct, frozen=True, gc=False):
     flood: Flood
     message: PlacedMessage
     received_ns: int
+    cost_bytes: int
 
 
 class Flooding:
@@ -109,8 +124,8 @@ class Flooding:
         "_pending",
         "_pending_bytes",
         "_read",
+        "copies",
         "handling_ns",
-        "known",
     )
 
     def __init__(
@@ -126,8 +141,7 @@ class Flooding:
         self._offend = offend
         self._pending: dict[bytes, _Pending] = {}
         self._pending_bytes: dict[NodeId, int] = {}  # what each link has us hold
-        self.known: Known = {}
-        """What all channels have kept of late: copies of it need not be read."""
+        self.copies = Copies()
         self.handling_ns = 0
         """How long new messages have lately been here before they went on."""
 
@@ -136,7 +150,7 @@ class Flooding:
     ) -> list[Effect]:
         """One copy came in, from a neighbour or out of storage."""
         signed = flood.signed
-        known = self.known.get(signed)
+        known = self.copies.new.get(signed) or self.copies.old.get(signed)
         if known is not None and peer in self._channels[known.id.stream].neighbours:
             return [ReceivedAgain(known.id, peer)]  # two copies in three end here
         try:
@@ -158,11 +172,12 @@ class Flooding:
         refusal = self._refusal(channel, message, now_ns)
         if refusal is not None:
             return [Rejected(peer, refusal)]
-        held_bytes = self._pending_bytes.get(peer, 0) + _cost_bytes(flood)
+        cost_bytes = max(len(signed), PENDING_BYTES_MIN)  # a small one is a check all the same
+        held_bytes = self._pending_bytes.get(peer, 0) + cost_bytes
         if held_bytes > self._config.pending_bytes_max:
             return [Rejected(peer, "too-many-unverified")]
         self._pending_bytes[peer] = held_bytes
-        self._pending[signed] = _Pending(peer, flood, message, now_ns)
+        self._pending[signed] = _Pending(peer, flood, message, now_ns, cost_bytes)
         signature, signed_body = split_signed(signed)
         return [Verify(id.publisher, signed_body, signature, signed)]
 
@@ -181,7 +196,7 @@ class Flooding:
         """A signature check came back."""
         pending = self._pending.pop(signed)
         peer = pending.peer
-        left_bytes = self._pending_bytes[peer] - _cost_bytes(pending.flood)
+        left_bytes = self._pending_bytes[peer] - pending.cost_bytes
         if left_bytes:
             self._pending_bytes[peer] = left_bytes
         else:
@@ -200,6 +215,7 @@ class Flooding:
             return [Rejected(peer, refusal)]
         if not channel.seen.take(message):
             return self._seen_meanwhile(channel, pending)
+        self.copies.add(message, now_ns)
         channel.recent.add(message, now_ns)
         handled_ns = now_ns - pending.received_ns
         self.handling_ns += (handled_ns - self.handling_ns) // HANDLING_GAIN
@@ -210,18 +226,22 @@ class Flooding:
         age_us = min(flood.age_us + max(0, now_us - flood.seen_us), INT63_MAX)
         hops = min(flood.hops + 1, HOPS_MAX)
         effects: list[Effect] = [ReceivedFirst(id, peer, hops, age_us)]
-        onward = tuple([n for n in channel.active if n != peer])
+        onward = channel.onward(peer)
         if onward:
             copy = Flood(hops, age_us, now_us, signed)
             effects.append(Send(copy, onward))
             effects.append(Sent(id, len(onward)))
         if channel.kept:
             effects.append(Notify(MessageTaken(message.message)))
+        if channel.seen.is_in_order(message.chain):  # the usual case
+            if channel.subscribed:
+                effects.append(Notify(MessageArrived(message.message, hops, now_ns)))
+                effects.append(Delivered(id, hops, age_us))
+            return effects
         if channel.subscribed:
             delivery = Delivery(message, hops, age_us)
-            ready = channel.seen.ready(delivery) if channel.ordered else (delivery,)
-            for delivery in ready:
-                self._deliver(delivery, now_ns, effects)
+            ready = channel.seen.ready(delivery) if channel.ordered else [delivery]
+            effects.extend(self.deliver(ready, now_ns))
         if not channel.seen.is_whole(message.chain):
             effects.extend(channel.repair.seen(message.chain, now_ns))
         return effects
@@ -229,17 +249,16 @@ class Flooding:
     def deliver(self, ready: Sequence[Delivery], now_ns: int) -> list[Effect]:
         """Hand messages to the local application."""
         effects: list[Effect] = []
-        for delivery in ready:
-            self._deliver(delivery, now_ns, effects)
+        for each in ready:
+            message, hops = each.message, each.hops
+            effects.append(Notify(MessageArrived(message.message, hops, now_ns, each.gap_before)))
+            effects.append(Delivered(message.id, hops, each.age_us))
         return effects
-
-    def _deliver(self, delivery: Delivery, now_ns: int, effects: list[Effect]) -> None:
-        message, hops = delivery.message, delivery.hops
-        effects.append(Notify(MessageArrived(message.message, hops, now_ns, delivery.gap_before)))
-        effects.append(Delivered(message.id, hops, delivery.age_us))
 
     def originate(self, channel: Channel, message: PlacedMessage, now_ns: int) -> list[Effect]:
         """Send a message of our own to every neighbour; whoever comes later may ask for it."""
+        channel.seen.take(message)
+        self.copies.add(message, now_ns)
         channel.recent.add(message, now_ns)
         if not channel.active:
             return []  # alone, perhaps only because the others are with another tracker
@@ -269,8 +288,3 @@ class Flooding:
         if ahead_ns > self._config.future_ns:
             return "from-the-future"
         return None if channel.seen.has_room(message.chain, now_ns) else "too-many-chains"
-
-
-def _cost_bytes(flood: Flood) -> int:
-    """What holding a message costs: a small one is a signature check all the same."""
-    return max(len(flood.signed), PENDING_BYTES_MIN)

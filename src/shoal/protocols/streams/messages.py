@@ -97,13 +97,9 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
     """Said in return to a Close: ends a closing, never begins one."""
 
 
-class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How far a node is in one chain."""
-
-    publisher: WireNodeId
-    partition: Partition
-    chain: ChainName
-    position: Position
+# How far a node is in one chain: the chain, and timestamp and sequence of its newest message. These
+# are tuples as the tables of a stream have them: whoever reads Heads looks each of many up.
+Head = tuple[tuple[WireNodeId, Partition, ChainName], tuple[Count, Count]]
 
 
 class Heads(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):

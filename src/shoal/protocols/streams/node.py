@@ -83,6 +83,20 @@ class StreamNode:
 
     accepts = (*NODE_MESSAGES, FilledFromStorage)
 
+    __slots__ = (
+        "_channels",
+        "_flooding",
+        "_now_ns",
+        "_offences",
+        "_publisher",
+        "_rng",
+        "config",
+        "node",
+        "rtts",
+        "streams",
+        "trackers",
+    )
+
     def __init__(
         self,
         node: NodeId,
@@ -250,8 +264,7 @@ class StreamNode:
             state.channel.joined(command)
             return [Notify(StreamReady(command.stream))] if state.ready else []
         overlay = Overlay(command.stream, self.node, self.config)
-        since_ms, known = self._now_ns // MS_NS, self._flooding.known
-        channel = Channel(command.stream, self.config, since_ms, self.node, known)
+        channel = Channel(command.stream, self.config, self._now_ns // MS_NS, self.node)
         channel.ordered = command.ordered
         channel.joined(command)
         reporter = Reporter(command.stream, self.config)
@@ -264,7 +277,8 @@ class StreamNode:
         state = self.streams.pop(command.stream, None)
         if state is None:
             raise UsageError(f"this node is not in stream {command.stream}: nothing to leave")
-        self._channels.pop(command.stream).recent.clear()
+        del self._channels[command.stream]
+        self._flooding.copies.forget()
         effects = state.overlay.leave()
         for name in ("report", "heads", "repair"):
             effects.append(CancelTimer((name, command.stream)))
@@ -287,7 +301,6 @@ class StreamNode:
             command.stream, command.partition, command.content_type, command.content, self._now_ns
         )
         placed = place(message)
-        state.channel.seen.take(placed)
         effects: list[Effect] = [
             Published(message.id, len(message.signed)),
             Notify(PublishAccepted(message.id, token, message.signed)),
@@ -311,7 +324,7 @@ class StreamNode:
         after = tuple(state.overlay.active())
         state.channel.neighbours = state.overlay.heard()
         if after != before:
-            state.channel.active = after
+            state.channel.connect(after)
             fresh = [p for p in after if p not in before and self.rtts.rtt_us(p) is None]
             effects.extend(self.rtts.greet(tuple(fresh), self._now_ns))
             # Whoever is new may lack what passed while the link was made, and so may we.
@@ -336,6 +349,7 @@ class StreamNode:
     def _send_held(self, state: _Stream, message: PlacedMessage) -> list[Effect]:
         age_ns = self._now_ns - message.id.timestamp_ms * MS_NS
         if age_ns > self.config.freshness_ns:
+            state.channel.seen.take(message)  # or what follows would show a gap
             return [Rejected(self.node, "held-too-long")]  # everybody would refuse it as stale
         return self._flooding.originate(state.channel, message, self._now_ns)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.base.ids import MessageId, NodeId
 from shoal.protocols.streams.duplicates import BEGINNING, Number
-from shoal.protocols.streams.messages import Head, Position, VerifiedMessage
+from shoal.protocols.streams.messages import Head, VerifiedMessage
 from shoal.protocols.streams.wire import decode_body
 
 Chain = tuple[NodeId, int, str]  # publisher, partition, chain
@@ -33,15 +33,10 @@ class PlacedMessage(msgspec.Struct, frozen=True, gc=False):
 def place(message: VerifiedMessage) -> PlacedMessage:
     """Work out where a message stands."""
     id, previous = message.id, message.previous
-    return PlacedMessage(
-        id,
-        message.signed,
-        (id.publisher, id.partition, id.chain),
-        (id.timestamp_ms, id.sequence),
-        BEGINNING if previous is None else (previous.timestamp_ms, previous.sequence),
-        message,
-        Head(id.publisher, id.partition, id.chain, Position(id.timestamp_ms, id.sequence)),
-    )
+    chain = (id.publisher, id.partition, id.chain)
+    number = (id.timestamp_ms, id.sequence)
+    before = BEGINNING if previous is None else (previous.timestamp_ms, previous.sequence)
+    return PlacedMessage(id, message.signed, chain, number, before, message, (chain, number))
 
 
 def read_placed(signed: bytes) -> PlacedMessage:

@@ -9,13 +9,11 @@ from operator import attrgetter
 
 from shoal.base.ids import MessageId
 from shoal.base.units import MS_NS
-from shoal.protocols.streams.config import HEADS_MAX, SIGNATURE_BYTES, NodeConfig
+from shoal.protocols.streams.config import SIGNATURE_BYTES, NodeConfig
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.placed import Chain, PlacedMessage
 
 MARK_NS = 100 * MS_NS  # how exactly it is known when something came
-
-Known = dict[bytes, PlacedMessage]
 
 _number = attrgetter("number")
 
@@ -33,7 +31,6 @@ class RecentMessages:
         "_config",
         "_dropped",
         "_held",
-        "_known",
         "_marked_ns",
         "_marks",
         "_order",
@@ -41,11 +38,9 @@ class RecentMessages:
         "_told",
     )
 
-    def __init__(self, config: NodeConfig, known: Known | None = None) -> None:
-        """`known` is to name what is kept here, by its bytes; others may be in it, too."""
+    def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._bytes_max = config.recent_bytes_max
-        self._known: Known = {} if known is None else known
         self._held: dict[MessageId, PlacedMessage] = {}
         self._order: deque[PlacedMessage] = deque()
         self._dropped = 0  # so many came before the first of them
@@ -61,11 +56,9 @@ class RecentMessages:
             self._marked_ns = now_ns
             self._marks.append((now_ns, self._dropped + len(self._order)))
             self._drop_old(now_ns)
-        signed = message.signed
-        self._known[signed] = message
         self._held[message.id] = message
         self._order.append(message)
-        self._bytes += len(signed)
+        self._bytes += len(message.signed)
         while self._bytes > self._bytes_max:
             self._drop()
 
@@ -97,27 +90,12 @@ class RecentMessages:
             found.append(message.signed)
         return found
 
-    def heads(self) -> list[PlacedMessage]:
-        """The newest message of each chain, and of the newest chains if there are too many."""
-        newest: dict[Chain, PlacedMessage] = {}
-        for message in self._order:
-            other = newest.get(message.chain)
-            if other is None or other.number < message.number:
-                newest[message.chain] = message
-        return sorted(newest.values(), key=_number)[-HEADS_MAX:]
-
     def since(self, before_ns: int) -> list[PlacedMessage]:
         """What came before a time, and was not given by the last call; the latest first."""
         came = self._dropped + len(self._order)
         begin, end = max(self._told, self._dropped), self._came_before(before_ns)
         self._told = max(begin, end)
         return list(islice(reversed(self._order), came - end, came - min(begin, end)))
-
-    def clear(self) -> None:
-        """Keep nothing."""
-        while self._order:
-            self._drop()
-        self._marks.clear()
 
     def _came_before(self, time_ns: int) -> int:
         """How many came before a time, those that were dropped included."""
@@ -139,6 +117,5 @@ class RecentMessages:
         message = self._order.popleft()
         self._dropped += 1
         self._bytes -= len(message.signed)
-        self._known.pop(message.signed, None)
         self._held.pop(message.id, None)
         self._settled.discard(message.id)

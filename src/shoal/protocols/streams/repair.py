@@ -29,11 +29,12 @@ from shoal.protocols.streams.messages import (
     Fill,
     FillDone,
     Flood,
+    Head,
     Heads,
     Position,
 )
 from shoal.protocols.streams.ordering import Delivery
-from shoal.protocols.streams.placed import Chain, PlacedMessage
+from shoal.protocols.streams.placed import Chain
 from shoal.protocols.streams.rate_limit import RateLimit
 from shoal.protocols.streams.recent import RecentMessages
 
@@ -98,12 +99,7 @@ class Repair:
     def heads(self, peer: NodeId, heads: Heads, now_ns: int) -> list[Effect]:
         """A neighbour tells how far it is."""
         effects: list[Effect] = []
-        lacks = self._table.lacks
-        for head in heads.chains:
-            chain, position = (head.publisher, head.partition, head.chain), head.position
-            number = (position.timestamp_ms, position.sequence)
-            if not lacks(chain, number, now_ns):
-                continue
+        for chain, number in self._table.lacking(heads.chains, now_ns):
             broken = self._broken.get(chain)
             if broken is None:
                 # Nobody has signed what Heads tell of: half of the room is for gaps that we see.
@@ -259,19 +255,17 @@ class Repair:
         for broken in self._broken.values() if peers else ():
             if self._has_time(broken, now_ns):
                 broken.tries = min(broken.tries, self._config.storage_tries)
-        return self._tell(peers, self._recent.heads()) if peers else []
+        return self._tell(peers, self._table.heads(now_ns)) if peers else []
 
     def tell_quiet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
         """Tell neighbours the last messages of chains that have just gone quiet, once: while a
         chain goes on, each message shows whether the one before it was missed."""
         came = self._recent.since(now_ns - self._config.heads_ns)
-        quiet = [message for message in came if self._table.is_newest(message)]
+        quiet = [message.head for message in came if self._table.is_newest(message)]
         return self._tell(peers, quiet[:HEADS_MAX]) if peers else []
 
-    def _tell(self, peers: tuple[NodeId, ...], heads: Sequence[PlacedMessage]) -> list[Effect]:
-        if not heads:
-            return []
-        return [Send(Heads(self._stream, tuple([message.head for message in heads])), peers)]
+    def _tell(self, peers: tuple[NodeId, ...], heads: Sequence[Head]) -> list[Effect]:
+        return [Send(Heads(self._stream, tuple(heads)), peers)] if heads else []
 
 
 def _covers(filled: FilledFromStorage, missing: tuple[Number, Number] | None) -> bool:
