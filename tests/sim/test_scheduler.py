@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.sim.scheduler import Action, Scheduler
+from shoal.sim.scheduler import DAY_BITS, Action, Scheduler
 
 times = st.lists(st.integers(0, 20), max_size=50)
 
@@ -24,11 +24,14 @@ def test_things_happen_by_time_and_then_in_the_order_of_scheduling(times_ns: lis
     assert scheduler.now_ns == 20
 
 
-Steps = list[tuple[bool, int, int]]
+Steps = list[tuple[int, int]]
+
+DAY_NS = 1 << DAY_BITS
+DELAYS_NS = [0, 1, 2, DAY_NS // 3, DAY_NS - 1, DAY_NS, DAY_NS + 1, 3 * DAY_NS]
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.integers(0, 3)), max_size=60))
-def test_single_things_come_before_lanes_and_all_in_the_order_of_scheduling(steps: Steps) -> None:
+@given(st.lists(st.tuples(st.sampled_from(DELAYS_NS), st.integers(0, 3)), max_size=60))
+def test_within_a_day_and_across_days_all_is_in_order(steps: Steps) -> None:
     assert _played(steps, Scheduler(0)) == _played(steps, NaiveScheduler())
 
 
@@ -37,41 +40,22 @@ class NaiveScheduler:
 
     def __init__(self) -> None:
         self.now_ns = 0
-        self._due: list[tuple[int, int, Action, Any]] = []
-        self._lanes: dict[int, int] = {}
-        self._delay_ns = 0
+        self._due: list[tuple[int, Action, Any]] = []
 
     def after(self, delay_ns: int, action: Action, argument: Any) -> None:
-        self._add(delay_ns, 0, action, argument)
-
-    def lane(self, delay_ns: int) -> NaiveScheduler:
-        self._lanes.setdefault(delay_ns, len(self._lanes) + 1)
-        self._delay_ns = delay_ns
-        return self
-
-    def put(self, action: Action, argument: Any) -> None:
-        self._add(self._delay_ns, self._lanes[self._delay_ns], action, argument)
+        self._due.append((self.now_ns + delay_ns, action, argument))
 
     def run_until(self, end_ns: int, events_max: int) -> bool:
         while self._due:
-            self._due.sort(key=lambda due: due[:2])  # stable: the rest is the order of scheduling
-            self.now_ns, _, action, argument = self._due.pop(0)
+            self._due.sort(key=lambda due: due[0])  # stable: the rest is the order of scheduling
+            self.now_ns, action, argument = self._due.pop(0)
             action(argument)
         return True
 
-    def _add(self, delay_ns: int, lane: int, action: Action, argument: Any) -> None:
-        self._due.append((self.now_ns + delay_ns, lane, action, argument))
-
 
 def _played(steps: Steps, scheduler: Scheduler | NaiveScheduler) -> list[tuple[int, int]]:
-    """Whatever happens schedules the next step, one way or the other, and a few things besides."""
+    """Whatever happens schedules the next step, and a few things besides."""
     order: list[tuple[int, int]] = []
-
-    def later(delay_ns: int, action: Action, argument: int, in_lane: bool) -> None:
-        if in_lane:
-            scheduler.lane(delay_ns).put(action, argument)
-        else:
-            scheduler.after(delay_ns, action, argument)
 
     def note(number: int) -> None:
         order.append((scheduler.now_ns, number))
@@ -79,13 +63,13 @@ def _played(steps: Steps, scheduler: Scheduler | NaiveScheduler) -> list[tuple[i
     def step(number: int) -> None:
         note(number)
         if number < len(steps):
-            in_lane, delay_ns, more = steps[number]
+            delay_ns, more = steps[number]
             for at in range(more):
-                later(delay_ns, note, 1000 * number + at, in_lane)
-            later(delay_ns, step, number + 1, not in_lane)
+                scheduler.after(DELAYS_NS[at] + delay_ns, note, 1000 * number + at)
+            scheduler.after(delay_ns, step, number + 1)
 
     step(0)
-    while not scheduler.run_until(1000, 7):
+    while not scheduler.run_until(1000 * DAY_NS, 7):
         pass
     return order
 
@@ -133,3 +117,17 @@ def test_what_lies_beyond_the_end_waits() -> None:
     assert happened == [5]
     scheduler.run_until(6)
     assert happened == [5, 6]
+
+
+def test_what_is_scheduled_while_it_rests_may_lie_before_what_it_has_seen() -> None:
+    scheduler = Scheduler(0)
+    happened: list[int] = []
+    for time_ns in (5, 9 * DAY_NS):
+        scheduler.at(time_ns, happened.append, time_ns)
+    assert not scheduler.run_until(10 * DAY_NS, 1)
+    scheduler.at(DAY_NS, happened.append, DAY_NS)
+    scheduler.run_until(2 * DAY_NS)
+    scheduler.at(3 * DAY_NS, happened.append, 3 * DAY_NS)
+    scheduler.run_until(10 * DAY_NS)
+    assert happened == sorted(happened)
+    assert len(happened) == 4

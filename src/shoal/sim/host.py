@@ -110,13 +110,13 @@ class SimHost(Host):
         if simulation.slow_path:
             simulation.transmit(self, slot, effect)
             return
-        ends = self.ends
+        ends, after = self.ends, self._scheduler.after
         for peer in effect.peers:
             end = ends.get(peer)
             if end is None:
                 self.no_link(peer, message)
             else:
-                end.lane.put(end.give, message)
+                after(end.delay_ns, end.give, message)
 
     def serve(self, end: LinkEnd, message: Any) -> None:
         """Queue behind the node's one core."""
@@ -156,7 +156,7 @@ class SimHost(Host):
     def verify(self, slot: int, effect: Verify) -> None:
         valid = self.simulation.is_valid(effect)
         result = (slot, Verified(effect.token, valid))
-        self.simulation.verify_lane.put(self._result, result)
+        self._scheduler.after(self.simulation.verify_ns, self._result, result)
 
     def store(self, slot: int, effect: Store) -> None:
         self._ask_disk((slot, effect))

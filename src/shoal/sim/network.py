@@ -52,7 +52,6 @@ class LinkEnd:
         "delay_ns",
         "give",
         "host",
-        "lane",
         "last_arrival_ns",
         "marks",
         "open",
@@ -66,7 +65,6 @@ class LinkEnd:
         self.host = host
         self.peer = peer
         self.delay_ns = delay_ns
-        self.lane = host.simulation.scheduler.lane(delay_ns)
         self.partner: LinkEnd
         self.give: Callable[[Any], None]  # to the partner
         self.open = True
@@ -124,7 +122,8 @@ class LinkEnd:
     def abandon(self, reason: str) -> None:
         """Close without flushing: what waits here goes back to whoever sent it."""
         if self.open:
-            self.lane.put(self.partner.closed_by_peer, reason)
+            scheduler = self.host.simulation.scheduler
+            scheduler.after(self.delay_ns, self.partner.closed_by_peer, reason)
             self.broke(reason)
 
     def leave(self) -> None:
@@ -148,8 +147,5 @@ def close_end(simulation: Simulation, end: LinkEnd, reason: str, detect_ns: int 
     end.leave()
     if simulation.reachable(end.host.node, end.peer):
         now_ns = simulation.scheduler.now_ns
-        late_ns = max(now_ns + detect_ns, end.last_arrival_ns)
-        if late_ns <= now_ns + end.delay_ns:
-            end.lane.put(end.partner.closed_by_peer, reason)
-        else:
-            simulation.scheduler.at(late_ns, end.partner.closed_by_peer, reason)
+        known_ns = max(now_ns + detect_ns, now_ns + end.delay_ns, end.last_arrival_ns)
+        simulation.scheduler.at(known_ns, end.partner.closed_by_peer, reason)

@@ -1,48 +1,24 @@
-"""Virtual time: what is going to happen, in order of time.
+"""Virtual time: what is going to happen, in order of time, and of one time in the order in which
+it was scheduled.
 
-What is scheduled with one and the same delay happens in the order in which it was scheduled: it
-waits in a queue, a lane, and only the first of a lane is in a heap. Nearly everything is a message
-on one of the few hundred paths between regions, so that heap is small and stays in the processor's
-cache, whatever is under way; and what waits in a lane lies side by side.
-
-Of what happens at one time, single things come first, in the order in which they were scheduled;
-then lane by lane, in the order of their making. So a run depends on its seed alone.
+A calendar. What lies ahead is put down in the day on which it will happen, unsorted: a hundred
+thousand messages are under way in a large network, and a heap of them all would be out of the
+processor's cache. A day is put in order when it begins, and what is scheduled for the rest of it
+is inserted.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from bisect import insort
 from collections.abc import Callable
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
 Action = Callable[[Any], None]
 
-
-class Lane:
-    """Everything that happens after one delay."""
-
-    __slots__ = ("_delay_ns", "_scheduler", "number", "times_ns", "work")
-
-    def __init__(self, scheduler: Scheduler, delay_ns: int, number: int) -> None:
-        self._scheduler = scheduler
-        self._delay_ns = delay_ns
-        self.number = number
-        self.times_ns = array("q")
-        self.work: deque[Any] = deque()
-        """Action and argument in turn: tuples would be strewn over the memory."""
-
-    def put(self, action: Action, argument: Any) -> None:
-        """Let something happen after the delay."""
-        scheduler, work = self._scheduler, self.work
-        time_ns = scheduler.now_ns + self._delay_ns
-        if not work:
-            heappush(scheduler.lanes, (time_ns, self.number, self))
-        self.times_ns.append(time_ns)
-        work.append(action)
-        work.append(argument)
+DAY_BITS = 19  # half a millisecond: a few hundred events in a large network, and a thousand days
 
 
 class Scheduler:
@@ -51,56 +27,66 @@ class Scheduler:
     def __init__(self, start_ns: int) -> None:
         self.now_ns = start_ns
         self.happened = 0
-        self.lanes: list[tuple[int, int, Lane]] = []  # a heap, of those where something waits
-        self._single: list[tuple[int, int, Action, Any]] = []  # another heap
-        self._sequence = count()
-        self._by_delay: dict[int, Lane] = {}
+        # Times, and action and argument in turn: tuples would be strewn over the memory.
+        self._days: dict[int, tuple[array[int], list[Any]]] = {}
+        self._ahead: list[int] = []  # a heap of their numbers
+        self._today = -1
+        self._due: list[tuple[int, int, Action, Any]] = []  # all of today, in order
+        self._at = 0  # so much of it has happened
 
     def at(self, time_ns: int, action: Action, argument: Any = None) -> None:
         """Let something happen at a time, not before now."""
-        heappush(self._single, (max(time_ns, self.now_ns), next(self._sequence), action, argument))
+        self.after(max(0, time_ns - self.now_ns), action, argument)
 
     def after(self, delay_ns: int, action: Action, argument: Any = None) -> None:
         """Let something happen after a delay."""
-        heappush(self._single, (self.now_ns + delay_ns, next(self._sequence), action, argument))
-
-    def lane(self, delay_ns: int) -> Lane:
-        """The same, for delays that come again and again."""
-        lane = self._by_delay.get(delay_ns)
-        if lane is None:
-            lane = self._by_delay[delay_ns] = Lane(self, delay_ns, len(self._by_delay))
-        return lane
+        time_ns = self.now_ns + delay_ns
+        number = time_ns >> DAY_BITS
+        day = self._days.get(number)
+        if day is None:
+            if number == self._today:
+                due = self._due
+                insort(due, (time_ns, len(due), action, argument), self._at)
+                return
+            day = self._days[number] = (array("q"), [])
+            heappush(self._ahead, number)
+        times_ns, work = day
+        times_ns.append(time_ns)
+        work.append(action)
+        work.append(argument)
 
     def run_until(self, end_ns: int, events_max: int | None = None) -> bool:
-        """Let everything up to end_ns happen; False if events_max stopped it before."""
-        lanes, single = self.lanes, self._single
+        """Let everything up to end_ns happen; False if it stopped after so many events."""
         happened = 0
         stop = -1 if events_max is None else events_max
+        due, at = self._due, self._at
         try:
             while True:
-                if lanes and not (single and single[0][0] <= lanes[0][0]):
-                    time_ns, number, lane = lanes[0]
-                    if time_ns > end_ns:
+                if happened == stop:
+                    return False  # before a day begins: what comes meanwhile may be before it
+                if at == len(due):
+                    if not self._begin_day(end_ns):
                         break
-                    if happened == stop:
-                        return False
-                    work, times_ns = lane.work, lane.times_ns
-                    action, argument = work.popleft(), work.popleft()
-                    del times_ns[0]
-                    if work:
-                        heapreplace(lanes, (times_ns[0], number, lane))
-                    else:
-                        heappop(lanes)
-                elif single and single[0][0] <= end_ns:
-                    if happened == stop:
-                        return False
-                    time_ns, _, action, argument = heappop(single)
-                else:
+                    due, at = self._due, 0
+                time_ns, _, action, argument = due[at]
+                if time_ns > end_ns:
                     break
                 self.now_ns = time_ns
+                self._at = at = at + 1
                 happened += 1
                 action(argument)
         finally:
             self.happened += happened
         self.now_ns = max(self.now_ns, end_ns)
+        return True
+
+    def _begin_day(self, end_ns: int) -> bool:
+        """Put the next day in order, if it begins before the end: until then there may be others
+        before it."""
+        if not self._ahead or self._ahead[0] > end_ns >> DAY_BITS:
+            return False
+        self._today = heappop(self._ahead)
+        times_ns, work = self._days.pop(self._today)
+        self._due = sorted(zip(times_ns, count(), work[::2], work[1::2]))
+        self._at = 0
         return True

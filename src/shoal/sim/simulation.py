@@ -140,7 +140,7 @@ class Simulation:
         self.nodes: dict[NodeId, SimNode] = {}
         self.checkers = list(checkers)
         self.limits = limits or HostLimits()
-        self.verify_lane = self.scheduler.lane(verify_ns)
+        self.verify_ns = verify_ns
         self.progress: Callable[[Simulation], None] | None = None
         self._replay = replay
         self._wire = wire
@@ -299,10 +299,7 @@ class Simulation:
             if self._wire:
                 take, payload = end.partner.arrive_frame, (type(message), encoded)
             for arrival_ns in self._arrivals(end, frame):
-                if arrival_ns == self.scheduler.now_ns + end.delay_ns:
-                    end.lane.put(take, payload)  # as without faults
-                else:
-                    self.scheduler.at(arrival_ns, take, payload)
+                self.scheduler.at(arrival_ns, take, payload)
 
     def _arrivals(self, end: LinkEnd, frame: Frame) -> list[int]:
         arrivals_ns = [self.scheduler.now_ns + end.delay_ns]

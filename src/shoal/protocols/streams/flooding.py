@@ -169,7 +169,7 @@ class Flooding:
         seen = channel.seen.seen(message.chain, message.number)
         if seen and channel.recent.contradicted(message) is None:
             return [ReceivedAgain(id, peer)]
-        refusal = self._refusal(channel, message, now_ns)
+        refusal = self._refusal(channel, message, now_ns, has_room=seen is not None)
         if refusal is not None:
             return [Rejected(peer, refusal)]
         cost_bytes = max(len(signed), PENDING_BYTES_MIN)  # a small one is a check all the same
@@ -280,11 +280,15 @@ class Flooding:
         seen = EquivocationSeen(message.id.stream, first, second)
         return [Equivocation(message.id, pending.peer), Notify(seen)]
 
-    def _refusal(self, channel: Channel, message: PlacedMessage, now_ns: int) -> str | None:
-        """Why a message is not taken now, whoever signed it."""
+    def _refusal(
+        self, channel: Channel, message: PlacedMessage, now_ns: int, *, has_room: bool = False
+    ) -> str | None:
+        """Why a message is not taken now, whoever signed it; a chain that is there has room."""
         ahead_ns = message.id.timestamp_ms * MS_NS - now_ns
         if ahead_ns < -self._config.freshness_ns:
             return "stale"
         if ahead_ns > self._config.future_ns:
             return "from-the-future"
-        return None if channel.seen.has_room(message.chain, now_ns) else "too-many-chains"
+        if has_room or channel.seen.has_room(message.chain, now_ns):
+            return None
+        return "too-many-chains"
