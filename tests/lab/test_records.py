@@ -23,7 +23,7 @@ from shoal.kernel.tables import TENTH_NS
 from shoal.lab import records
 from shoal.lab.records import Place, StreamRecords, Surroundings
 from shoal.lab.results import NEVER_NS, StreamResults
-from shoal.sim.trace import Row
+from shoal.sim.trace import Row, by_kind
 from tests.lab.test_results import ALL_READY, STREAM, A, B, C, D, message, published, received
 
 PLACES = [Place(A, "x"), Place(B, "y"), Place(C, "x"), Place(D, "y")]
@@ -45,8 +45,8 @@ def tables(
         results = StreamResults(place.id for place in PLACES)
         gathered = StreamRecords(PLACES, results)
         for at in range(0, len(rows), size):
-            results(rows[at : at + size])
-            gathered(rows[at : at + size])
+            results(by_kind(rows[at : at + size]))
+            gathered(by_kind(rows[at : at + size]))
         world = Surroundings(dict.fromkeys(running, 0), edges or [], delays_ns or {})
         found.append(gathered.tables("r", world))
     assert found[0] == found[1] == found[2]

@@ -20,6 +20,7 @@ from shoal.kernel.records import (
     RttMeasured,
 )
 from shoal.lab.results import Degrees, Hops, Spread, StreamFigures, StreamResults
+from shoal.sim.trace import by_kind
 
 STREAM = StreamId("0x0/test")
 A, B, C, D = (node_id(bytes([number]) * 20) for number in range(4))
@@ -57,7 +58,7 @@ def figures(
     for size in range(1, len(rows) + 2):
         results = StreamResults([A, B, C, D])
         for at in range(0, len(rows), size):
-            results(rows[at : at + size])
+            results(by_kind(rows[at : at + size]))
         found.append(
             results.figures(
                 {node: at_ms * MS_NS for node, at_ms in started_ms.items()},

@@ -34,7 +34,7 @@ class StreamsExperiment:
     ) -> None:
         self.network = StreamsNetwork(scenario, seed, checkers=checkers, replay=replay)
         self._results = StreamResults(node.id for node in self.network.nodes)
-        self.simulation.trace.to(self._results)
+        self.simulation.trace.to_kinds(self._results)
         self._estimate: Estimate | None = None
         if scenario.prediction:
             self.simulation.at_s(scenario.publishing_s[0], self._ask_tracker)
@@ -61,7 +61,7 @@ class StreamsExperiment:
         network, delays = self.network, self.simulation.delays
         places = [Place(node.id, node.region) for node in network.nodes]
         records = StreamRecords(places, self._results)
-        self.simulation.trace.to(records)
+        self.simulation.trace.to_kinds(records)
         return lambda run: partial(records.tables, run, surroundings(network, delays))
 
     def unhealed(self) -> str:

@@ -27,7 +27,7 @@ from shoal.kernel.tables import (
     run_table_schema,
 )
 from shoal.lab.results import Columns, StreamResults
-from shoal.sim.trace import Row
+from shoal.sim.trace import Kinds, Row
 
 CHUNK_ROWS = 65_536  # kept as Python objects at most, of one kind of record
 
@@ -98,12 +98,13 @@ class StreamRecords:
         self._rtts: dict[tuple[NodeId, NodeId], list[int]] = {}
         self._kept = KeptRecords()
 
-    def __call__(self, rows: list[Row]) -> None:
+    def __call__(self, kinds: Kinds) -> None:
         """Take a batch of the trace."""
-        for row in [row for row in rows if type(row[2]) not in _PLENTIFUL]:
-            self._take(row)
+        for rows in [kinds[kind] for kind in kinds if kind not in _PLENTIFUL]:
+            for row in rows:
+                self._take(row)
         copies, numbers = self._copies, self._numbers
-        for _, node, record in [row for row in rows if type(row[2]) is ReceivedAgain]:
+        for _, node, record in kinds.get(ReceivedAgain, ()):
             counts = copies.get(record.message)  # type: ignore[attr-defined]
             if counts is not None:  # a liar's message is nobody's
                 counts[numbers[node]] += 1

@@ -25,15 +25,11 @@ from shoal.kernel.records import (
     Record,
     Rejected,
     RttMeasured,
-    Sent,
 )
 from shoal.lab.prediction import Prediction
-from shoal.sim.trace import Row
+from shoal.sim.trace import Kinds
 
 NEVER_NS = np.iinfo(np.int64).max
-
-_COUNTED = {Delivered, ReceivedAgain, ReceivedFirst, RttMeasured, Sent}
-"""Records that need no look of their own."""
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -156,18 +152,15 @@ class StreamResults:
             Rejected: self._on_rejected,
         }
 
-    def __call__(self, rows: list[Row]) -> None:
+    def __call__(self, kinds: Kinds) -> None:
         """Take a batch of the trace."""
-        kinds = [type(row[2]) for row in rows]
-        counts = Counter(kinds)
-        self._counts.update(counts)
-        # Floods bury the rest: they are taken as columns, and all else row by row.
-        if not counts.keys() <= _COUNTED:
-            for kind, (time_ns, node, record) in zip(kinds, rows, strict=True):
-                if kind in self._handlers:
-                    self._handlers[kind](time_ns, node, record)
-        if Delivered in counts:
-            self._take_deliveries([row for row in rows if type(row[2]) is Delivered])
+        for kind, rows in kinds.items():
+            self._counts[kind] += len(rows)
+            if kind in self._handlers:
+                for row in rows:
+                    self._handlers[kind](*row)
+        # After what was published, and as columns: they bury the rest.
+        self._take_deliveries(kinds.get(Delivered, []))
 
     def figures(
         self,

@@ -12,6 +12,8 @@ from shoal.kernel.records import Record
 
 Row = tuple[int, NodeId, Record]
 Sink = Callable[[list[Row]], None]
+Kinds = dict[type[Record], list[Row]]
+"""The rows of a batch by kind of record, each in order."""
 
 BATCH_ROWS = 512  # large enough to pay for a call, small enough to stay in the cache
 
@@ -22,12 +24,17 @@ class Trace:
     def __init__(self) -> None:
         self.rows = 0
         self._sinks: list[Sink] = []
+        self._kind_sinks: list[Callable[[Kinds], None]] = []
         self.batch: list[Row] = []
         """What has gathered; whoever adds the last row of BATCH_ROWS flushes."""
 
     def to(self, sink: Sink) -> None:
         """Send every record from now on to a sink as well."""
         self._sinks.append(sink)
+
+    def to_kinds(self, sink: Callable[[Kinds], None]) -> None:
+        """The same for a sink that treats each kind in its own way: sorted once for all of them."""
+        self._kind_sinks.append(sink)
 
     def add(self, time_ns: int, node: NodeId, record: Record) -> None:
         """One record."""
@@ -41,6 +48,22 @@ class Trace:
         self.rows += len(batch)
         for sink in self._sinks:
             sink(batch)
+        if self._kind_sinks:
+            kinds = by_kind(batch)
+            for kind_sink in self._kind_sinks:
+                kind_sink(kinds)
+
+
+def by_kind(rows: list[Row]) -> Kinds:
+    """Sort rows by kind of record."""
+    kinds: Kinds = {}
+    for row in rows:
+        kind = type(row[2])
+        if kind in kinds:
+            kinds[kind].append(row)
+        else:
+            kinds[kind] = [row]
+    return kinds
 
 
 class TraceHash:

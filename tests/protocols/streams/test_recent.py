@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from shoal.base.ids import INT63_MAX
 from shoal.base.units import MS_NS
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.recent import MARK_NS, RecentMessages
+from shoal.protocols.streams.recent import SPAN_NS, SPANS_MIN, RecentMessages
 from tests.support.streams import NOW_MS, NOW_NS, message_id, placed
 
-TIGHT = NodeConfig(recent_bytes_max=40, recent_ns=500 * MS_NS)
+TIGHT = NodeConfig(recent_bytes_max=400, recent_ns=5 * SPAN_NS)
 
 
 def kept_in(recent: RecentMessages) -> list[bytes]:
@@ -24,7 +24,9 @@ def kept_in(recent: RecentMessages) -> list[bytes]:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from("cd"), st.integers(0, 300), st.integers(1, 20), st.integers(0, 9))
+        st.tuples(
+            st.sampled_from("cd"), st.integers(0, 1500), st.integers(1, 90), st.integers(0, 9)
+        )
     )
 )
 def test_the_last_messages_are_kept_within_bytes_and_age(
@@ -33,6 +35,7 @@ def test_the_last_messages_are_kept_within_bytes_and_age(
     recent = RecentMessages(TIGHT)
     now_ns = NOW_NS
     came = {}
+    told = []
     for number, (name, waited_ms, size_bytes, late_ms) in enumerate(messages):
         now_ns += waited_ms * MS_NS
         id = message_id(number, chain=name, timestamp_ms=NOW_MS + 10 * number - 30 * late_ms)
@@ -41,9 +44,30 @@ def test_the_last_messages_are_kept_within_bytes_and_age(
         came[message.signed] = (message, now_ns)
         kept = kept_in(recent)
         assert sorted(kept) == list(came)[-len(kept) :]  # the last ones, each once
-        assert sum(map(len, kept)) <= 40
-        assert all(now_ns - came[signed][1] <= TIGHT.recent_ns + MARK_NS for signed in kept)
+        assert sum(map(len, kept)) <= 400
+        assert all(now_ns - came[signed][1] <= TIGHT.recent_ns + SPAN_NS for signed in kept)
+        # Not much less than fits: what is dropped makes room for a span of about that size.
+        dropped = [signed for signed in came if signed not in kept]
+        if dropped and now_ns - came[dropped[-1]][1] < TIGHT.recent_ns:
+            assert sum(map(len, kept)) > 400 - 4 * (400 // SPANS_MIN + 92)
         # Another body under the id of a message that is kept is noticed; of any other it is not.
         for signed, (other, _) in came.items():
             forged = placed(other.id, signed=signed + b"another body" * 9)
             assert recent.contradicted(forged) == (signed if signed in kept else None)
+        before_ns = now_ns - SPAN_NS
+        told += recent.since(before_ns)
+        quiet = {m.signed for m, came_ns in came.values() if came_ns + SPAN_NS <= before_ns}
+        assert quiet & set(kept) <= {m.signed for m in told}
+    assert len({m.signed for m in told}) == len(told), "told once"
+
+
+def test_a_settled_id_is_forgotten_with_its_message() -> None:
+    recent = RecentMessages(TIGHT)
+    message = placed(message_id(), signed=b"first")
+    recent.add(message, NOW_NS)
+    forged = placed(message_id(), signed=bytes(100))
+    assert recent.contradicted(forged) == b"first"
+    recent.settle(message)
+    assert recent.contradicted(forged) is None
+    recent.add(placed(message_id(1), signed=b"later"), NOW_NS + 9 * SPAN_NS)
+    assert not recent._settled

@@ -152,7 +152,7 @@ def _outcome(
     results, trace = StreamResults(nodes), Trace()
     records = StreamRecords(places, results)
     for sink in (results, records):
-        trace.to(sink)
+        trace.to_kinds(sink)
     for row in gather_rows(ids, report):
         trace.add(*row)
     trace.flush()

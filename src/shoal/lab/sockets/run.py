@@ -51,12 +51,12 @@ class _Play:
         self._trace = Trace()
         self._network = SocketsNetwork(request.scenario, request.seed, self._trace)
         self._results = StreamResults(node.id for node in self._network.nodes)
-        self._trace.to(self._results)
+        self._trace.to_kinds(self._results)
         self._records: StreamRecords | None = None
         if request.record:
             places = [Place(node.id, node.region) for node in self._network.nodes]
             self._records = StreamRecords(places, self._results)
-            self._trace.to(self._records)
+            self._trace.to_kinds(self._records)
         self._estimate: Estimate | None = None
         self._begin_s = self._end_s = 0.0
 

@@ -4,8 +4,9 @@ a publisher who contradicts itself is found out."""
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from operator import attrgetter
+
+import msgspec
 
 from shoal.base.ids import MessageId
 from shoal.base.units import MS_NS
@@ -13,74 +14,83 @@ from shoal.protocols.streams.config import SIGNATURE_BYTES, NodeConfig
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.placed import Chain, PlacedMessage
 
-MARK_NS = 100 * MS_NS  # how exactly it is known when something came
+SPAN_NS = 500 * MS_NS
+SPANS_MIN = 8  # bytes for at least so many: dropping one must not drop nearly all
 
 _number = attrgetter("number")
 
 
-class RecentMessages:
-    """The last messages of one stream, bounded in bytes and age, oldest dropped first.
+class _Span(msgspec.Struct):
+    """What came within a while, in the order in which it came."""
 
-    They are kept in the order in which they came; when that was is noted once for all that came
-    within MARK_NS. What is rarely asked for, the messages of one chain, is searched for.
+    begun_ns: int
+    messages: list[PlacedMessage] = []
+    size_bytes: int = 0
+    told: bool = False
+    """Whether it was looked at for quiet chains."""
+    named: dict[MessageId, PlacedMessage] = {}  # as many of them as anybody has asked for by id
+
+    def find(self, id: MessageId) -> PlacedMessage | None:
+        for message in self.messages[len(self.named) :]:
+            self.named[message.id] = message
+        return self.named.get(id)
+
+
+class RecentMessages:
+    """The last messages of one stream, bounded in bytes and age.
+
+    They are kept as they come, and dropped as they came, a span at a time. All that is rarely asked
+    for, the messages of one chain or the one of an id, is searched for.
     """
 
-    __slots__ = (
-        "_bytes",
-        "_bytes_max",
-        "_config",
-        "_dropped",
-        "_held",
-        "_marked_ns",
-        "_marks",
-        "_order",
-        "_settled",
-        "_told",
-    )
+    __slots__ = ("_bytes", "_bytes_max", "_config", "_newest", "_settled", "_spans")
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._bytes_max = config.recent_bytes_max
-        self._held: dict[MessageId, PlacedMessage] = {}
-        self._order: deque[PlacedMessage] = deque()
-        self._dropped = 0  # so many came before the first of them
-        self._marks: deque[tuple[int, int]] = deque()  # at that time, so many had come before
-        self._marked_ns = -MARK_NS
-        self._told = 0  # so many of all that came have been looked at for quiet chains
-        self._settled: set[MessageId] = set()  # known to have two bodies
+        self._spans: deque[_Span] = deque()
+        self._newest = _Span(-SPAN_NS)
+        self._settled: dict[MessageId, None] = {}  # known to have two bodies
         self._bytes = 0
 
     def add(self, message: PlacedMessage, now_ns: int) -> None:
         """Keep a verified message."""
-        if now_ns - self._marked_ns >= MARK_NS:
-            self._marked_ns = now_ns
-            self._marks.append((now_ns, self._dropped + len(self._order)))
-            self._drop_old(now_ns)
-        self._held[message.id] = message
-        self._order.append(message)
-        self._bytes += len(message.signed)
-        while self._bytes > self._bytes_max:
-            self._drop()
+        span, size_bytes = self._newest, len(message.signed)
+        full = span.size_bytes + size_bytes > self._bytes_max // SPANS_MIN
+        if full or now_ns - span.begun_ns >= SPAN_NS:
+            span = self._begin(now_ns, size_bytes)
+        span.messages.append(message)
+        span.size_bytes += size_bytes
+        self._bytes += size_bytes
 
     def contradicted(self, message: PlacedMessage) -> bytes | None:
         """The message that we hold under an id, if this one says something else.
 
         None once an id is settled: the proof was found, and further bodies prove nothing more.
         """
-        held = self._held.get(message.id)
-        if held is None or message.id in self._settled:
+        if message.id in self._settled:
             return None
-        # The same body may have several good signatures: it is the same message.
-        body = memoryview(held.signed)[SIGNATURE_BYTES:]
-        return None if body == memoryview(message.signed)[SIGNATURE_BYTES:] else held.signed
+        for span in reversed(self._spans):
+            held = span.find(message.id)
+            if held is not None:
+                # The same body may have several good signatures: it is the same message.
+                body = memoryview(held.signed)[SIGNATURE_BYTES:]
+                same = body == memoryview(message.signed)[SIGNATURE_BYTES:]
+                return None if same else held.signed
+        return None
 
     def settle(self, message: PlacedMessage) -> None:
         """Two signed bodies were found under an id that we hold."""
-        self._settled.add(message.id)
+        self._settled[message.id] = None
 
     def between(self, chain: Chain, after: Number, upto: Number) -> list[bytes]:
         """Messages of a chain in (after, upto], in order, up to the size of one answer."""
-        kept = [m for m in self._order if m.chain == chain and after < m.number <= upto]
+        kept = [
+            message
+            for span in self._spans
+            for message in span.messages
+            if message.chain == chain and after < message.number <= upto
+        ]
         found: list[bytes] = []
         size_bytes = 0
         for message in sorted(kept, key=_number):
@@ -91,31 +101,25 @@ class RecentMessages:
         return found
 
     def since(self, before_ns: int) -> list[PlacedMessage]:
-        """What came before a time, and was not given by the last call; the latest first."""
-        came = self._dropped + len(self._order)
-        begin, end = max(self._told, self._dropped), self._came_before(before_ns)
-        self._told = max(begin, end)
-        return list(islice(reversed(self._order), came - end, came - min(begin, end)))
-
-    def _came_before(self, time_ns: int) -> int:
-        """How many came before a time, those that were dropped included."""
-        came = self._dropped + len(self._order)
-        for when_ns, count in reversed(self._marks):
-            if when_ns < time_ns:
+        """What came before a time, to the span, and was not given before; the latest first."""
+        came: list[PlacedMessage] = []
+        for span in reversed(self._spans):
+            if span.told:
                 break
-            came = count
+            if span.begun_ns + SPAN_NS <= before_ns:
+                span.told = True
+                came.extend(reversed(span.messages))
         return came
 
-    def _drop_old(self, now_ns: int) -> None:
-        marks, oldest_ns = self._marks, now_ns - self._config.recent_ns
-        while marks[0][0] < oldest_ns:
-            marks.popleft()
-            while self._dropped < marks[0][1]:
-                self._drop()
-
-    def _drop(self) -> None:
-        message = self._order.popleft()
-        self._dropped += 1
-        self._bytes -= len(message.signed)
-        self._held.pop(message.id, None)
-        self._settled.discard(message.id)
+    def _begin(self, now_ns: int, size_bytes: int) -> _Span:
+        """Begin a span, and drop those that are too old, or too many for one more message."""
+        spans, oldest_ns = self._spans, now_ns - self._config.recent_ns
+        most_bytes = self._bytes_max - max(size_bytes, self._bytes_max // SPANS_MIN)
+        while spans and (spans[0].begun_ns < oldest_ns or self._bytes > most_bytes):
+            span = spans.popleft()
+            self._bytes -= span.size_bytes
+            for message in span.messages if self._settled else ():
+                self._settled.pop(message.id, None)
+        self._newest = _Span(now_ns)
+        spans.append(self._newest)
+        return self._newest
