@@ -232,7 +232,7 @@ def test_results_of_slow_work_come_back_as_inputs() -> None:
     host.command(
         machine, [Store(b"k", b"v", 1), Load(b"k", 2), Store(b"k", None, 3), Load(b"k", 4)]
     )
-    host.command(machine, [Verify(PEER, b"body", b"signature", 5)])
+    host.command(machine, [Verify(PEER, b"signature and body", 5)])
     host.finish_all(valid=False)
     assert machine.heard() == [
         Stored(1),

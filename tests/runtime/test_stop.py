@@ -36,7 +36,7 @@ def restless(event: Input) -> Sequence[Effect]:
         case LinkClosed(peer) | LinkFailed(peer):
             return [OpenLink(Contact(peer, ("memory:gone",)), PURPOSE), SetTimer("again", 0)]
         case Verified(token):
-            return [Verify(KEY.address, b"body", SIGNATURE, token)]
+            return [Verify(KEY.address, SIGNATURE + b"body", token)]
         case _:
             return []
 
@@ -52,7 +52,7 @@ def test_stopping_in_the_middle_of_everything_leaves_nothing() -> None:
             SetTimer("ticking", 1 * MS_NS),
             SetTimer("far", 3600 * S_NS),
             OpenLink(Contact(peer_id(1), ("memory:nowhere",)), PURPOSE),
-            *[Verify(KEY.address, b"body", SIGNATURE, n) for n in range(AT_ONCE_MAX * 3)],
+            *[Verify(KEY.address, SIGNATURE + b"body", n) for n in range(AT_ONCE_MAX * 3)],
         )
         await until(lambda: alice.machine.heard(Verified))
         await until(lambda: alice.machine.heard(LinkFailed))
@@ -87,7 +87,7 @@ def test_stopping_again_and_asking_a_stopped_host_do_no_harm() -> None:
         alice.do(
             SetTimer("late", 0),
             OpenLink(Contact(peer_id(1), ("memory:nowhere",)), PURPOSE),
-            Verify(KEY.address, b"body", SIGNATURE, 1),
+            Verify(KEY.address, SIGNATURE + b"body", 1),
             Send(Note(1), (bob.id,)),
         )
         await asyncio.sleep(0.02)

@@ -20,11 +20,11 @@ SLOT = 3
 
 
 def good(token: Hashable = None) -> Verify:
-    return Verify(KEY.address, b"body", SIGNATURE, token)
+    return Verify(KEY.address, SIGNATURE + b"body", token)
 
 
 def bad(token: Hashable) -> Verify:
-    return Verify(KEY.address, b"other", SIGNATURE, token)
+    return Verify(KEY.address, SIGNATURE + b"other", token)
 
 
 class Log:
@@ -100,7 +100,7 @@ def test_what_a_result_brings_about_waits_its_turn() -> None:
 
 def test_a_backlog_is_checked_slice_by_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[str] = set()
-    monkeypatch.setattr(module, "verify", _noting(threads, lambda: True))
+    monkeypatch.setattr(module, "verify_signed", _noting(threads, lambda: True))
 
     async def main() -> None:
         log = Log()
@@ -121,7 +121,7 @@ def test_a_backlog_is_checked_slice_by_slice(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_loop_goes_on_while_very_many_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: set[str] = set()
     gate = threading.Event()
-    monkeypatch.setattr(module, "verify", _noting(threads, lambda: gate.wait(10)))
+    monkeypatch.setattr(module, "verify_signed", _noting(threads, lambda: gate.wait(10)))
 
     async def main() -> None:
         log = Log()
@@ -138,11 +138,11 @@ def test_the_loop_goes_on_while_very_many_are_checked(monkeypatch: pytest.Monkey
 
 
 def _noting(threads: set[str], answer: Callable[[], bool]) -> Callable[..., bool]:
-    def verify(signer: bytes, body: bytes, signature: bytes) -> bool:
+    def verify_signed(signer: bytes, signed: bytes) -> bool:
         threads.add(threading.current_thread().name)
         return answer()
 
-    return verify
+    return verify_signed
 
 
 @pytest.mark.parametrize("count", [1, THREAD_MIN * 2])

@@ -184,7 +184,7 @@ def test_nothing_of_an_old_incarnation_reaches_the_new_one() -> None:
         SetTimer("tea", 5 * MS_NS),
         Store(b"key", b"value", 1),
         Load(b"key", 2),
-        Verify(A, b"body", b"signature", 3),
+        Verify(A, b"signature and body", 3),
         net.claim(0, 1),
     )
     old = net.machine(0)

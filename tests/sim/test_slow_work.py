@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
-from shoal.identity import PrivateKey, SeededEntropy, verify
+from shoal.identity import SIGNATURE_BYTES, PrivateKey, SeededEntropy, verify_signed
 from shoal.kernel.effects import CancelTimer, Effect, Load, SetTimer, Store, Verify
 from shoal.kernel.inputs import Input, Loaded, Stored, TimerFired, Verified
 from shoal.sim import simulation
@@ -86,11 +86,11 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The bodies whose signatures were really checked."""
     checked: list[bytes] = []
 
-    def counting(signer: NodeId, body: bytes, signature: bytes) -> bool:
-        checked.append(body)
-        return verify(signer, body, signature)
+    def counting(signer: NodeId, signed: bytes) -> bool:
+        checked.append(signed[SIGNATURE_BYTES:])
+        return verify_signed(signer, signed)
 
-    monkeypatch.setattr(simulation, "verify", counting)
+    monkeypatch.setattr(simulation, "verify_signed", counting)
     return checked
 
 
@@ -99,12 +99,12 @@ def test_signatures_are_really_checked_once_each_and_answered_in_order(checks: l
     other = PrivateKey.generate(SeededEntropy(2)).address
     good, bad = key.sign(b"good"), bytes(65)
     work = [
-        Verify(key.address, b"good", good, 1),
-        Verify(key.address, b"good", bad, 2),
-        Verify(other, b"good", good, 3),
-        Verify(key.address, b"evil", good, 4),
-        Verify(key.address, b"good", good, 5),
-        Verify(key.address, b"good", b"", 6),
+        Verify(key.address, good + b"good", 1),
+        Verify(key.address, bad + b"good", 2),
+        Verify(other, good + b"good", 3),
+        Verify(key.address, good + b"evil", 4),
+        Verify(key.address, good + b"good", 5),
+        Verify(key.address, b"good", 6),
     ]
     net = TinyNetwork(2)
     for number in (0, 1):
@@ -119,7 +119,7 @@ def test_signatures_are_really_checked_once_each_and_answered_in_order(checks: l
             Verified(5, True),
             Verified(6, False),
         ]
-    assert checks == [b"good", b"good", b"good", b"evil", b"good"], "once for all nodes"
+    assert checks == [b"good", b"good", b"good", b"evil", b""], "once for all nodes"
 
 
 def test_what_is_remembered_is_bounded(
@@ -128,13 +128,13 @@ def test_what_is_remembered_is_bounded(
     monkeypatch.setattr(simulation, "SIGNATURES_MAX", 2)
     net = TinyNetwork(1)
     for body in (b"a", b"b", b"b", b"c", b"a", b"c"):
-        net.do(0, Verify(peer_id(9), body, bytes(65), None))
+        net.do(0, Verify(peer_id(9), bytes(65) + body, None))
     assert checks == [b"a", b"b", b"c", b"a"]
 
 
 def test_a_check_takes_as_long_as_the_simulation_says() -> None:
     net = TinyNetwork(1, verify_ns=7 * MS_NS)
-    net.do(0, Verify(peer_id(9), b"", b"", 1))
+    net.do(0, Verify(peer_id(9), b"", 1))
     net.run(1)
     asked_ns, answered_ns = net.machine(0).times_ns[-2:]
     assert answered_ns - asked_ns == 7 * MS_NS

@@ -50,7 +50,7 @@ from shoal.protocols.streams.messages import (
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.placed import PlacedMessage, place
 from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.wire import StreamsCodec, encode_body
+from shoal.protocols.streams.wire import StreamsCodec, encode_body, split_signed
 
 NOW_NS = 1_767_225_600 * S_NS
 NOW_MS = NOW_NS // MS_NS
@@ -93,7 +93,8 @@ def sign_as(signer: NodeId) -> Callable[[bytes], bytes]:
 
 def is_signed(effect: Verify) -> bool:
     """The answer to a Verify."""
-    return sign_as(effect.signer)(effect.body) == effect.signature
+    signature, body = split_signed(effect.signed)
+    return sign_as(effect.signer)(body) == signature
 
 
 def message_id(

@@ -25,7 +25,7 @@ from shoal.identity.peer_id import (
     peer_id_of_bytes,
     show_peer_id,
 )
-from shoal.identity.signatures import SIGNATURE_BYTES, recover, verify
+from shoal.identity.signatures import SIGNATURE_BYTES, recover, verify, verify_signed
 
 __all__ = [
     "CIPHER_KEY_BYTES",
@@ -49,4 +49,5 @@ __all__ = [
     "recover",
     "show_peer_id",
     "verify",
+    "verify_signed",
 ]

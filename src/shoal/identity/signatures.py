@@ -53,6 +53,11 @@ def recover(body: bytes, signature: bytes) -> NodeId:
     return _id_of(_recover_point(body, signature))
 
 
+def verify_signed(signer: NodeId, signed: bytes) -> bool:
+    """Whether signer signed what lies behind the signature that the bytes begin with."""
+    return verify(signer, signed[SIGNATURE_BYTES:], signed[:SIGNATURE_BYTES])
+
+
 def verify(signer: NodeId, body: bytes, signature: bytes) -> bool:
     """Whether signer signed body; False, never an exception, for any bytes from a peer."""
     if len(signature) != SIGNATURE_BYTES or signature[64] > 1:

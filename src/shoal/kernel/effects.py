@@ -76,11 +76,11 @@ class Load(Effect, frozen=True, gc=False):
 
 
 class Verify(Effect, frozen=True, gc=False):
-    """Check that `signer` signed `body`; answered by Verified, in order."""
+    """Check that `signer` signed it: a signature, and behind it the body; answered by Verified, in
+    order. In one piece, as it came: whoever checks takes it apart."""
 
     signer: NodeId
-    body: bytes
-    signature: bytes
+    signed: bytes
     token: Hashable
 
 

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 
-from shoal.identity import verify
+from shoal.identity import verify_signed
 from shoal.kernel.effects import Verify
 
 Check = tuple[int, Verify]  # who asks, and what
@@ -82,4 +82,4 @@ class Verifier:
 
 
 def _check_all(checks: list[Check]) -> list[bool]:
-    return [verify(effect.signer, effect.body, effect.signature) for _, effect in checks]
+    return [verify_signed(effect.signer, effect.signed) for _, effect in checks]

@@ -10,7 +10,7 @@ from typing import Any
 from shoal.base.errors import ShoalError, UsageError
 from shoal.base.ids import NodeId, short_node_id
 from shoal.base.units import MS_NS, S_NS, US_NS, ns_of_seconds, seconds
-from shoal.identity import verify
+from shoal.identity import verify_signed
 from shoal.kernel.codec import Codec
 from shoal.kernel.disk import Disk, MemoryDisk
 from shoal.kernel.effects import Effect, Send, Verify
@@ -148,7 +148,7 @@ class Simulation:
         self._shapers: list[Shaper] = []
         self._ordered_until_ns = 0  # the last arrival that later messages must not overtake
         self._faults = count(1)
-        self._signatures: dict[tuple[NodeId, bytes, bytes], bool] = {}
+        self._signatures: dict[tuple[NodeId, bytes], bool] = {}
         self.slow_path = wire
 
     # Building
@@ -320,10 +320,10 @@ class Simulation:
 
     def is_valid(self, effect: Verify) -> bool:
         """Each signature is really checked, once: the result is a fact for everybody."""
-        key = (effect.signer, effect.body, effect.signature)
+        key = (effect.signer, effect.signed)
         known = self._signatures.get(key)
         if known is None:
             if len(self._signatures) >= SIGNATURES_MAX:
                 del self._signatures[next(iter(self._signatures))]
-            known = self._signatures[key] = verify(*key)
+            known = self._signatures[key] = verify_signed(*key)
         return known

@@ -25,7 +25,7 @@ from shoal.protocols.streams.config import CONTENT_BYTES_MAX, HOPS_MAX, NodeConf
 from shoal.protocols.streams.flooding import Channel, Flooding
 from shoal.protocols.streams.messages import Close, Flood, Position, VerifiedMessage
 from shoal.protocols.streams.placed import read_placed
-from shoal.protocols.streams.wire import StreamsCodec, encode_body, split_signed
+from shoal.protocols.streams.wire import StreamsCodec, encode_body
 from tests.support.streams import (
     ALICE,
     BOB,
@@ -89,8 +89,7 @@ class Floor:
 
 
 def verify_of(flood: Flood, signer: NodeId = CAROL) -> Verify:
-    signature, body = split_signed(flood.signed)
-    return Verify(signer, body, signature, flood.signed)
+    return Verify(signer, flood.signed, flood.signed)
 
 
 # The first copy

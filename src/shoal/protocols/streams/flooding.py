@@ -43,7 +43,6 @@ from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import PlacedMessage, read_placed
 from shoal.protocols.streams.recent import RecentMessages
 from shoal.protocols.streams.repair import Repair
-from shoal.protocols.streams.wire import split_signed
 
 HANDLING_GAIN = 16  # one message counts a sixteenth: bursts of checks even out
 
@@ -178,8 +177,7 @@ class Flooding:
             return [Rejected(peer, "too-many-unverified")]
         self._pending_bytes[peer] = held_bytes
         self._pending[signed] = _Pending(peer, flood, message, now_ns, cost_bytes)
-        signature, signed_body = split_signed(signed)
-        return [Verify(id.publisher, signed_body, signature, signed)]
+        return [Verify(id.publisher, signed, signed)]
 
     def filled(self, node: NodeId, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
         """What this node's history machine found for a gap: taken like what neighbours send."""

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import msgspec
-
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import STREAM_ID_CHARS_MAX, NodeId, StreamId, show_node_id
 from shoal.base.units import MS_NS
@@ -33,7 +31,6 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Delivered, Published, Rejected
-from shoal.protocols.streams.absence import Absence
 from shoal.protocols.streams.commands import (
     JoinStream,
     LeaveStream,
@@ -59,23 +56,13 @@ from shoal.protocols.streams.messages import (
     Ping,
     Pong,
 )
-from shoal.protocols.streams.overlay import Overlay
 from shoal.protocols.streams.placed import PlacedMessage, place, read_placed
 from shoal.protocols.streams.publisher import Publisher, Sign
-from shoal.protocols.streams.reports import Reporter
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.rtt import RttMeter
+from shoal.protocols.streams.stream_state import StreamState, join_stream
 from shoal.protocols.streams.tracker_link import TRACKER
 from shoal.protocols.streams.trackers import SEEK, TRACKER_TIMERS, Trackers
-
-
-class _Stream(msgspec.Struct):
-    overlay: Overlay
-    channel: Channel
-    reporter: Reporter
-    absence: Absence
-    held: list[PlacedMessage] = []
-    ready: bool = False
 
 
 class StreamNode:
@@ -109,7 +96,7 @@ class StreamNode:
     ) -> None:
         self.node = node
         self.config = config or NodeConfig()
-        self.streams: dict[StreamId, _Stream] = {}
+        self.streams: dict[StreamId, StreamState] = {}
         self.rtts = RttMeter(rng)
         self.trackers = Trackers(node, ring, rng, self.config)
         self._rng = rng
@@ -263,15 +250,10 @@ class StreamNode:
         if state is not None:
             state.channel.joined(command)
             return [Notify(StreamReady(command.stream))] if state.ready else []
-        overlay = Overlay(command.stream, self.node, self.config)
-        channel = Channel(command.stream, self.config, self._now_ns // MS_NS, self.node)
-        channel.ordered = command.ordered
-        channel.joined(command)
-        reporter = Reporter(command.stream, self.config)
-        absence = Absence(command.stream, self.node, self.config, self._now_ns)
-        self.streams[command.stream] = _Stream(overlay, channel, reporter, absence)
-        self._channels[command.stream] = channel
-        return self.trackers.join(overlay, self._now_ns)
+        state = join_stream(command, self.node, self.config, self._now_ns)
+        self.streams[command.stream] = state
+        self._channels[command.stream] = state.channel
+        return self.trackers.join(state.overlay, self._now_ns)
 
     def _leave(self, command: LeaveStream, token: Any) -> list[Effect]:
         state = self.streams.pop(command.stream, None)
@@ -318,7 +300,7 @@ class StreamNode:
 
     # Steps
 
-    def _moved(self, state: _Stream, effects: list[Effect]) -> list[Effect]:
+    def _moved(self, state: StreamState, effects: list[Effect]) -> list[Effect]:
         """After any step of an overlay: who gets data now, and what follows from it."""
         stream, before = state.overlay.stream, state.channel.active
         after = tuple(state.overlay.active())
@@ -342,11 +324,11 @@ class StreamNode:
             state.held.clear()
         return effects
 
-    def _say_heads(self, state: _Stream) -> list[Effect]:
+    def _say_heads(self, state: StreamState) -> list[Effect]:
         timer = SetTimer(("heads", state.overlay.stream), self.config.heads_ns)
         return [*state.channel.repair.tell_quiet(state.channel.active, self._now_ns), timer]
 
-    def _send_held(self, state: _Stream, message: PlacedMessage) -> list[Effect]:
+    def _send_held(self, state: StreamState, message: PlacedMessage) -> list[Effect]:
         age_ns = self._now_ns - message.id.timestamp_ms * MS_NS
         if age_ns > self.config.freshness_ns:
             state.channel.seen.take(message)  # or what follows would show a gap

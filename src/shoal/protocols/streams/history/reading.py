@@ -32,7 +32,6 @@ from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.desk import Desk
 from shoal.protocols.streams.history.messages import LogRows, Refused, Rows
 from shoal.protocols.streams.history.reader import Misfit, Page, Reader
-from shoal.protocols.streams.wire import split_signed
 
 NOT_HERE = ("not-kept", EXPIRED, NO_SUCH_LOG)  # refusals that asking again does not change
 BEHIND = "behind"  # a replica that will have it later
@@ -169,9 +168,8 @@ class Reading:
         checking.asked += self._room.take(self.id, len(rows) - begin)
         effects: list[Effect] = []
         for index in range(begin, checking.asked):
-            signature, body = split_signed(rows[index].signed)
-            token = (self.id, self._checks, index)
-            effects.append(Verify(rows[index].body.id.publisher, body, signature, token))
+            row, token = rows[index], (self.id, self._checks, index)
+            effects.append(Verify(row.body.id.publisher, row.signed, token))
         return effects
 
     # Steps

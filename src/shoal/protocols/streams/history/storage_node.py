@@ -64,7 +64,7 @@ from shoal.protocols.streams.history.messages import (
 )
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.protocols.streams.rate_limit import RateLimit
-from shoal.protocols.streams.wire import decode_body, split_signed
+from shoal.protocols.streams.wire import decode_body
 
 PURPOSE = "storage"
 IDLE = "idle"
@@ -265,8 +265,7 @@ class StorageNode:
         keeping = _Keeping(id, keep.signed, asked)
         if not self._wait(keeping):
             return [*effects, *self._decline(asked, "busy")]
-        signature, body = split_signed(keep.signed)
-        return [*effects, VerifyEffect(id.publisher, body, signature, keeping)]
+        return [*effects, VerifyEffect(id.publisher, keep.signed, keeping)]
 
     def _verified(self, token: Any, valid: bool) -> list[Effect]:
         keeping: _Keeping = token

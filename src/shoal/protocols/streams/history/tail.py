@@ -27,7 +27,7 @@ from shoal.protocols.streams.history.sync_messages import (
     TellMessages,
     TellRows,
 )
-from shoal.protocols.streams.wire import decode_body, split_signed
+from shoal.protocols.streams.wire import decode_body
 
 Place: TypeAlias = tuple[StreamId, int]
 PlaceLog: TypeAlias = tuple[Place, bytes]
@@ -112,8 +112,7 @@ class Page(msgspec.Struct, eq=False):
             if id != id_of(self.tail.place, name) or body_digest(signed) != name.digest:
                 raise Lie("another-message")
             self.messages[seq] = signed
-            signature, body = split_signed(signed)
-            checks.append(Verify(id.publisher, body, signature, token))
+            checks.append(Verify(id.publisher, signed, token))
         self.unchecked = len(checks)
         return checks
 
