@@ -263,10 +263,10 @@ def checks(*, real: bool) -> AbstractContextManager[object]:
     """Signature checks as they are, or a yes to everything: here, and nowhere else."""
     if real:
         return nullcontext()
-    return mock.patch("shoal.runtime.verifier.verify", yes)
+    return mock.patch("shoal.runtime.verifier.verify_signed", yes)
 
 
-def yes(signer: NodeId, body: bytes, signature: bytes) -> bool:
+def yes(signer: NodeId, signed: bytes) -> bool:
     return True
 
 

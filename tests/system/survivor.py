@@ -79,8 +79,10 @@ class Survivor:
                 publishing = asyncio.ensure_future(
                     stream.publish({"from": self._part.name, "number": number})
                 )
-                id = await asyncio.shield(publishing)
-                journal.write(_line(id, gap=False))
+                try:
+                    await asyncio.shield(publishing)
+                finally:  # hushed meanwhile: it goes out all the same
+                    journal.write(_line(await publishing, gap=False))
                 number += 1
                 await asyncio.sleep(1 / self._part.rate_per_s)
 
