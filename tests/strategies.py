@@ -16,8 +16,9 @@ from shoal.base.ids import (
     NodeId,
     StreamId,
 )
+from shoal.identity import SIGNATURE_BYTES
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
-from shoal.protocols.streams.config import HOPS_MAX, RTT_US_MAX, SIGNATURE_BYTES
+from shoal.protocols.streams.config import HOPS_MAX, RTT_US_MAX
 from shoal.protocols.streams.messages import (
     Body,
     Close,

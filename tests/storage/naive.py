@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from shoal.base.ids import MessageId, NodeId, StreamId
-from shoal.protocols.streams.config import SIGNATURE_BYTES
+from shoal.identity import SIGNATURE_BYTES
 from shoal.protocols.streams.messages import Position, VerifiedMessage
 from shoal.storage.rows import Appended, Conflict, Duplicate, LogHead, LogId, Row, Stored
 

@@ -88,7 +88,6 @@ class Host(ABC):
     __slots__ = (
         "_busy",
         "_inbox",
-        "_queued",
         "_routes",
         "_soft",
         "limits",
@@ -110,8 +109,6 @@ class Host(ABC):
         self.steps = 0
         self.watch: Callable[[Input, Sequence[Effect]], None] | None = None
         self._inbox: deque[tuple[int, Input]] = deque()
-        self._queued = False
-        """Whether something waits in the inbox: asked for four times a delivery."""
         self._busy = False
         self._routes = _routes(tuple([tuple(machine.accepts) for machine in self.machines]))
 
@@ -204,7 +201,7 @@ class Host(ABC):
 
     def feed(self, slot: int, event: Input) -> None:
         """Hand one input to one machine; inputs that its effects cause wait their turn."""
-        if self._busy or self._queued:
+        if self._busy or self._inbox:
             self._feed_all([(slot, event)])
             return
         self._busy = True
@@ -217,7 +214,7 @@ class Host(ABC):
                 execute[type(effect)](self, slot, effect)
             if self.watch is not None:
                 self.watch(event, effects)
-            if self._queued:
+            if self._inbox:
                 self._take_turns()
         finally:
             self._busy = False
@@ -235,7 +232,6 @@ class Host(ABC):
 
     def _feed_all(self, told: Told) -> None:
         self._inbox.extend(told)
-        self._queued = True
         if not self._busy:
             self._busy = True
             try:
@@ -250,7 +246,6 @@ class Host(ABC):
             # The claim may have been given back while its LinkOpened waited here.
             if type(event) is not LinkOpened or self._is_news(slot, event):
                 self._step(slot, event)
-        self._queued = False
 
     def _is_news(self, slot: int, event: LinkOpened) -> bool:
         peer = event.peer

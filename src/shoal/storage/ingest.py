@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import INT63_MAX, MessageId, StreamId
-from shoal.protocols.streams.config import SIGNATURE_BYTES
+from shoal.identity import SIGNATURE_BYTES
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.layout import (
     OWN,

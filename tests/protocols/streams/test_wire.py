@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
 from shoal.base.ids import INT63_MAX, STREAM_ID_CHARS_MAX, MessageId, StreamId
 from shoal.base.units import MS_NS, S_NS
+from shoal.identity import SIGNATURE_BYTES
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
 from shoal.kernel.inputs import Started
 from shoal.kernel.records import Delivered, Rejected
@@ -28,7 +29,6 @@ from shoal.protocols.streams.config import (
     DEGREE_MAX,
     FRAME_BYTES_MAX,
     RTT_US_MAX,
-    SIGNATURE_BYTES,
     STORAGE_NODES_MAX,
     NodeConfig,
 )

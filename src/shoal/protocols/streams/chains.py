@@ -145,13 +145,8 @@ class ChainTable:
         """How far each chain is whose newest message others would still take; of the newest
         chains, if there are too many."""
         oldest = (self._oldest_fresh_ms(now_ns), 0)
-        heads = [head for head in self._newest.items() if head[1] >= oldest]
-        for chain, state in self._states.items():
-            if state.detector.newest >= oldest:
-                heads.append((chain, state.detector.newest))
-        if len(heads) > HEADS_MAX:
-            heads = nlargest(HEADS_MAX, heads, key=itemgetter(1))
-        return heads
+        heads = [head for head in self._all_newest() if head[1] >= oldest]
+        return nlargest(HEADS_MAX, heads, key=itemgetter(1))
 
     def is_newest(self, message: PlacedMessage) -> bool:
         """Whether nothing newer was seen of a message's chain."""
@@ -203,13 +198,15 @@ class ChainTable:
         return self._crowd[publisher] < self._config.chains_per_publisher_max
 
     def _forget_stale(self, oldest_fresh_ms: int) -> None:
-        newest = [*self._newest.items()]
-        newest += [(chain, state.detector.newest) for chain, state in self._states.items()]
-        for chain, number in newest:
+        for chain, number in self._all_newest():
             if number[0] < oldest_fresh_ms:
                 self._newest.pop(chain, None)
                 self._states.pop(chain, None)
         self._crowd = None
+
+    def _all_newest(self) -> list[Head]:
+        broken = [(chain, state.detector.newest) for chain, state in self._states.items()]
+        return [*self._newest.items(), *broken]
 
     def _oldest_fresh_ms(self, now_ns: int) -> int:
         return (now_ns - self._config.freshness_ns) // MS_NS

@@ -11,7 +11,6 @@ DEGREE_MAX = 64  # more neighbours than this is a star, not an overlay
 CONTENT_BYTES_MAX = 512 * KIB  # one message must not stall a link for long
 FRAME_BYTES_MAX = CONTENT_BYTES_MAX + 4 * KIB  # content, id, signature, hop header
 HOPS_MAX = 255  # far above any diameter here: 20,000 nodes at degree 4 are 13 hops wide
-SIGNATURE_BYTES = 65
 RTT_US_MAX = 60_000_000  # a link with a longer round trip is down
 STORAGE_NODES_MAX = 16  # storage nodes of one stream: more copies than anybody keeps
 HEADS_MAX = 256  # chains in one Heads message: 20 KiB

@@ -54,7 +54,6 @@ class Channel:
     """What flooding needs to know of one stream that this node takes part in."""
 
     __slots__ = (
-        "_onward",
         "active",
         "kept",
         "neighbours",
@@ -81,21 +80,8 @@ class Channel:
         """Whether the local subscribers want each chain in order."""
         self.active: tuple[NodeId, ...] = ()
         """Neighbours that get data."""
-        self._onward: dict[NodeId, tuple[NodeId, ...]] = {}
         self.neighbours: frozenset[NodeId] = frozenset()
         """Whoever data is taken from."""
-
-    def connect(self, active: tuple[NodeId, ...]) -> None:
-        """From now on these neighbours get data."""
-        self.active = active
-        self._onward.clear()
-
-    def onward(self, peer: NodeId) -> tuple[NodeId, ...]:
-        """Whoever gets what one of them sent."""
-        onward = self._onward.get(peer)
-        if onward is None:
-            onward = self._onward[peer] = tuple([n for n in self.active if n != peer])
-        return onward
 
     def joined(self, command: JoinStream) -> None:
         """One more reason to be in the stream."""
@@ -168,7 +154,7 @@ class Flooding:
         seen = channel.seen.seen(message.chain, message.number)
         if seen and channel.recent.contradicted(message) is None:
             return [ReceivedAgain(id, peer)]
-        refusal = self._refusal(channel, message, now_ns, has_room=seen is not None)
+        refusal = self._refusal(channel, message, now_ns)
         if refusal is not None:
             return [Rejected(peer, refusal)]
         cost_bytes = max(len(signed), PENDING_BYTES_MIN)  # a small one is a check all the same
@@ -224,7 +210,7 @@ class Flooding:
         age_us = min(flood.age_us + max(0, now_us - flood.seen_us), INT63_MAX)
         hops = min(flood.hops + 1, HOPS_MAX)
         effects: list[Effect] = [ReceivedFirst(id, peer, hops, age_us)]
-        onward = channel.onward(peer)
+        onward = tuple([n for n in channel.active if n != peer])
         if onward:
             copy = Flood(hops, age_us, now_us, signed)
             effects.append(Send(copy, onward))
@@ -278,15 +264,11 @@ class Flooding:
         seen = EquivocationSeen(message.id.stream, first, second)
         return [Equivocation(message.id, pending.peer), Notify(seen)]
 
-    def _refusal(
-        self, channel: Channel, message: PlacedMessage, now_ns: int, *, has_room: bool = False
-    ) -> str | None:
-        """Why a message is not taken now, whoever signed it; a chain that is there has room."""
+    def _refusal(self, channel: Channel, message: PlacedMessage, now_ns: int) -> str | None:
+        """Why a message is not taken now, whoever signed it."""
         ahead_ns = message.id.timestamp_ms * MS_NS - now_ns
         if ahead_ns < -self._config.freshness_ns:
             return "stale"
         if ahead_ns > self._config.future_ns:
             return "from-the-future"
-        if has_room or channel.seen.has_room(message.chain, now_ns):
-            return None
-        return "too-many-chains"
+        return None if channel.seen.has_room(message.chain, now_ns) else "too-many-chains"

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from shoal.base.ids import ChainName, Count, MessageId, Partition, WireNodeId, WireStreamId
+from shoal.identity import SIGNATURE_BYTES
 from shoal.kernel.contact import Contact
 from shoal.protocols.streams.config import (
     CONTENT_BYTES_MAX,
@@ -20,7 +21,6 @@ from shoal.protocols.streams.config import (
     HEADS_MAX,
     HOPS_MAX,
     RTT_US_MAX,
-    SIGNATURE_BYTES,
     STORAGE_NODES_MAX,
 )
 

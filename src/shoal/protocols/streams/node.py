@@ -306,7 +306,7 @@ class StreamNode:
         after = tuple(state.overlay.active())
         state.channel.neighbours = state.overlay.heard()
         if after != before:
-            state.channel.connect(after)
+            state.channel.active = after
             fresh = [p for p in after if p not in before and self.rtts.rtt_us(p) is None]
             effects.extend(self.rtts.greet(tuple(fresh), self._now_ns))
             # Whoever is new may lack what passed while the link was made, and so may we.

@@ -10,7 +10,8 @@ import msgspec
 
 from shoal.base.ids import MessageId
 from shoal.base.units import MS_NS
-from shoal.protocols.streams.config import SIGNATURE_BYTES, NodeConfig
+from shoal.identity import SIGNATURE_BYTES
+from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.placed import Chain, PlacedMessage
 

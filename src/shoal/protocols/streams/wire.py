@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import MalformedMessage, OversizedMessage
+from shoal.identity import SIGNATURE_BYTES
 from shoal.kernel.codec import STREAMS
-from shoal.protocols.streams.config import FRAME_BYTES_MAX, SIGNATURE_BYTES
+from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
     READER_MESSAGES,

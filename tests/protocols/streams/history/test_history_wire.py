@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
 from shoal.base.ids import INT63_MAX, STREAM_ID_CHARS_MAX, StreamId
-from shoal.protocols.streams.config import FRAME_BYTES_MAX, SIGNATURE_BYTES
+from shoal.identity import SIGNATURE_BYTES
+from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.history.config import HISTORY_FRAME_BYTES_MAX, PAGE_BYTES_MAX
 from shoal.protocols.streams.history.messages import (
     LOGS_MAX,

@@ -18,7 +18,8 @@ from shoal.base.ids import (
     WireNodeId,
     WireStreamId,
 )
-from shoal.protocols.streams.config import FRAME_BYTES_MAX, SIGNATURE_BYTES
+from shoal.identity import SIGNATURE_BYTES
+from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.messages import Position
 
 PAGE_ROWS_MAX = 1000

@@ -15,8 +15,8 @@ import msgspec
 from shoal.base.errors import MalformedMessage
 from shoal.base.ids import MessageId, StreamId
 from shoal.base.units import MS_NS
+from shoal.identity import SIGNATURE_BYTES
 from shoal.kernel.effects import Verify
-from shoal.protocols.streams.config import SIGNATURE_BYTES
 from shoal.protocols.streams.history.config import FUTURE_NS
 from shoal.protocols.streams.history.disk import KeptRow, ReplicaChange
 from shoal.protocols.streams.history.messages import PAGE_ROWS_MAX
