@@ -20,8 +20,10 @@ from shoal.identity import SIGNATURE_BYTES
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
 from shoal.protocols.streams.config import HOPS_MAX, RTT_US_MAX
 from shoal.protocols.streams.messages import (
+    Announce,
     Body,
     Close,
+    Feed,
     Fill,
     FillDone,
     FindStorage,
@@ -35,10 +37,13 @@ from shoal.protocols.streams.messages import (
     Ping,
     Pong,
     Position,
+    Probe,
+    Probed,
     Report,
     Rtt,
     Status,
     StorageNodes,
+    Want,
 )
 from shoal.protocols.streams.wire import encode_body
 
@@ -80,7 +85,8 @@ def signed_bytes() -> st.SearchStrategy[bytes]:
 
 
 RTTS_US = st.integers(0, RTT_US_MAX)
-heads = st.tuples(st.tuples(node_ids, partitions, chain_names), st.tuples(counts, counts))
+chains = st.tuples(node_ids, partitions, chain_names)
+heads = st.tuples(chains, st.tuples(counts, counts))
 
 BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     Flood: st.builds(Flood, st.integers(0, HOPS_MAX), counts, counts, signed_bytes()),
@@ -102,11 +108,20 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     Instruction: st.builds(
         Instruction, stream_ids, counts, counts, st.lists(contacts, max_size=4).map(tuple)
     ),
+    Probe: st.builds(Probe, stream_ids, st.lists(contacts, max_size=4).map(tuple)),
+    Probed: st.builds(
+        Probed,
+        stream_ids,
+        st.lists(st.builds(Rtt, node_ids, RTTS_US, RTTS_US), max_size=4).map(tuple),
+    ),
     Left: st.builds(Left, stream_ids),
     FindStorage: st.builds(FindStorage, stream_ids),
     StorageNodes: st.builds(StorageNodes, stream_ids, st.lists(contacts, max_size=4).map(tuple)),
     Heads: st.builds(Heads, stream_ids, st.lists(heads, max_size=4).map(tuple)),
     Fill: st.builds(Fill, stream_ids, node_ids, partitions, chain_names, positions, positions),
     FillDone: st.builds(FillDone, stream_ids, node_ids, partitions, chain_names, counts),
+    Feed: st.builds(Feed, stream_ids, st.lists(chains, max_size=4).map(tuple), st.booleans()),
+    Announce: st.builds(Announce, stream_ids, heads),
+    Want: st.builds(Want, stream_ids, heads),
 }
 stream_messages: st.SearchStrategy[Any] = st.one_of(*BY_TYPE.values())

@@ -88,6 +88,20 @@ def test_a_stream_has_the_settings_of_its_own_entry_else_those_for_all(tmp_path:
     assert load_network_file(written(tmp_path, "")).stream_settings(own).partitions == 1
 
 
+def test_a_stream_keeps_all_its_feeds_unless_it_says_otherwise(tmp_path: Path) -> None:
+    text = (
+        '[[streams]]\nid = "*"\nredundant_feeds = 1\n'
+        f'[[streams]]\nid = "{ID}/none"\nredundant_feeds = 0\n'
+        f'[[streams]]\nid = "{ID}/all"\nredundant_feeds = "all"\n'
+    )
+    network = load_network_file(written(tmp_path, text))
+    names = ("none", "all", "other")
+    feeds = [network.redundant_feeds(parse_stream_id(f"{ID}/{name}")) for name in names]
+    assert feeds == [0, None, 1]
+    silent = load_network_file(written(tmp_path, ""))
+    assert silent.redundant_feeds(parse_stream_id(f"{ID}/none")) is None
+
+
 def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "missing.toml"
     with pytest.raises(NotFound, match=r"missing\.toml: write one \(see docs/network-file\.md\)"):
@@ -129,6 +143,8 @@ def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
         ("[[streams]]\n[[streams]]", "streams", "two entries have the same id"),
         ('[[streams]]\nid = "x"', "streams", "write the owner's address"),
         ("[[streams]]\npartitions = 0", "streams[0].partitions", "expected `int` >= 1"),
+        ("[[streams]]\nredundant_feeds = -1", "streams[0].redundant_feeds", "expected `int` >= 0"),
+        ('[[streams]]\nredundant_feeds = "some"', "streams[0].redundant_feeds", "'^all$'"),
         (f'[[streams]]\ntrackers = ["{ID}"]', "streams.trackers", "add it to [[trackers]]"),
         (f'[[streams]]\nstorage = ["{ID}"]', "streams.storage", "add it to [[storage_nodes]]"),
         ("[storage]\ngigabytes_max = 0", "storage.gigabytes_max", "> 0"),

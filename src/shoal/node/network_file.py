@@ -16,11 +16,13 @@ addresses = ["ws://127.0.0.1:7710"]
 [[streams]]                         # what the owner of a stream decides; "*" for all others
 id = "0x.../city/vehicles"
 partitions = 4
+redundant_feeds = 1                 # copies of each message beyond the first; "all" by default
 trackers = ["0x..."]                # in this order, instead of by hash
 storage = ["0x..."]
 
 [tracker]                           # only if this node is one
 degree = 4
+policy = "aware"                    # links by measured delay; "random" by default
 
 [storage]                           # only if this node keeps streams
 folder = "store"
@@ -36,7 +38,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -52,6 +54,7 @@ from shoal.base.ids import (
     show_node_id,
 )
 from shoal.kernel.contact import ADDRESSES_MAX, Contact
+from shoal.protocols.streams.commands import RedundantFeeds, feeds_of
 from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<field>.*)`)?$", re.DOTALL)
@@ -123,7 +126,11 @@ class StreamSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str = ANY_STREAM
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_MAX)] = 1
     degree: Annotated[int, Meta(ge=3, le=DEGREE_MAX)] | None = None
-    """None: the tracker's own."""
+    """None: the tracker's own, and so for the policy."""
+    policy: Literal["random", "aware"] | None = None
+    redundant_feeds: RedundantFeeds = "all"
+    """How many neighbours besides the fastest send a node each publisher's messages: fewer save
+    traffic, more save a round trip when one is lost."""
     trackers: tuple[str, ...] = ()
     """In order of preference; none: by hash, over all of them."""
     storage: tuple[str, ...] = ()
@@ -150,6 +157,8 @@ class TrackerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[tracker]: this node is a tracker."""
 
     degree: Annotated[int, Meta(ge=3, le=DEGREE_MAX)] = DEGREE_DEFAULT
+    policy: Literal["random", "aware"] = "random"
+    """How links are chosen: blindly, or by the round trips that nodes measure."""
 
 
 class GatewaySection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -212,6 +221,10 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             elif parse_stream_id(settings.id) == stream:
                 return settings
         return found
+
+    def redundant_feeds(self, stream: StreamId) -> int | None:
+        """How many feeds a node keeps besides the fastest; None: all."""
+        return feeds_of(self.stream_settings(stream).redundant_feeds)
 
     def pinned_trackers(self, stream: StreamId) -> tuple[NodeId, ...]:
         """The trackers that a stream goes to before all others."""

@@ -27,6 +27,7 @@ from shoal.node.partitions import Partitions
 from shoal.node.storage_role import StorageRole
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
+from shoal.protocols.streams.aware_policy import AwarePolicy
 from shoal.protocols.streams.commands import (
     EquivocationSeen,
     JoinStream,
@@ -236,7 +237,7 @@ class Node:
         if subscription is not None:
             membership.subscriptions.append(subscription)
         try:
-            await self.host.issue(streams, JoinStream(stream, subscription is not None))
+            await self.host.issue(streams, self._join(stream, subscribe=subscription is not None))
             await asyncio.wait_for(membership.ready.wait(), JOIN_TIMEOUT_S)
             self._stream_machine()
         except TimeoutError:
@@ -250,7 +251,11 @@ class Node:
         """Be in a stream until the end, for the storage role."""
         membership = self._memberships.setdefault(stream, _Membership(asyncio.Event()))
         membership.users += 1
-        self.host.command(self._stream_machine(), JoinStream(stream, False, keep=True))
+        self.host.command(self._stream_machine(), self._join(stream, keep=True))
+
+    def _join(self, stream: StreamId, *, subscribe: bool = False, keep: bool = False) -> JoinStream:
+        redundant_feeds = self.network.redundant_feeds(stream)
+        return JoinStream(stream, subscribe, keep=keep, redundant_feeds=redundant_feeds)
 
     async def _exit(self, stream: StreamId, subscription: Subscription | None) -> None:
         membership = self._memberships.get(stream)
@@ -303,8 +308,10 @@ class Node:
 
 def _make_policy(network: NetworkFile, seed: int, stream: StreamId) -> TopologyPolicy:
     assert network.tracker is not None  # only a tracker makes policies
-    degree = network.stream_settings(stream).degree or network.tracker.degree
-    return RandomPolicy(degree, Random(f"{seed}{stream}"))
+    settings = network.stream_settings(stream)
+    degree = settings.degree or network.tracker.degree
+    aware = (settings.policy or network.tracker.policy) == "aware"
+    return (AwarePolicy if aware else RandomPolicy)(degree, Random(f"{seed}{stream}"))
 
 
 async def _key(network: NetworkFile, entropy: Entropy) -> PrivateKey:

@@ -152,7 +152,7 @@ def test_the_neighbour_that_brought_it_is_not_blamed_and_order_goes_on() -> None
     bench = linked_node(ALICE, BOB)
     bench.flood(ALICE, ONE)
     bench.flood(BOB, TWO)
-    assert bench.machine._offences == {}
+    assert bench.machine._offences._counts == {}
     following = bench.flood(BOB, flood_of(body_of(message_id(1), b"next", Position(NOW_MS, 0))))
     assert of_kind(following, Delivered)
     assert of_kind(following, Send)

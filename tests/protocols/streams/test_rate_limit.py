@@ -19,6 +19,15 @@ def test_a_burst_and_then_one_per_interval() -> None:
     assert [limit.allow("a", 10 * REFILL_NS) for _ in range(4)] == [True, True, True, False]
 
 
+def test_several_tokens_are_taken_together_or_not_at_all() -> None:
+    limit = RateLimit(5, REFILL_NS, 10)
+    assert limit.allow("a", 0, 3)
+    assert not limit.allow("a", 0, 3)
+    assert limit.allow("a", 0, 2)
+    assert not limit.allow("a", 0, 1)
+    assert not limit.allow("b", 0, 6)
+
+
 def test_keys_do_not_share() -> None:
     limit = RateLimit(1, REFILL_NS, 10)
     assert limit.allow("a", 0)

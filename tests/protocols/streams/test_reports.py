@@ -85,3 +85,34 @@ def test_a_report_fits_the_wire_whatever_happened(reporter: Reporter, rtts: RttM
     [(report, _)] = sent(reporter.report(TRACKER, active, rtts, NOW_NS))
     codec = StreamsCodec()
     assert codec.decode(codec.encode(report)) == report
+
+
+# When round trips are news
+
+
+def test_the_first_report_waits_until_round_trips_were_measured_a_few_times(
+    reporter: Reporter,
+) -> None:
+    assert reporter.ready(NOW_NS) == soon(CONFIG.report_first_ns)
+
+
+def test_new_neighbours_before_the_node_has_its_place_are_no_news(reporter: Reporter) -> None:
+    assert reporter.linked(NOW_NS) == []
+
+
+def test_new_neighbours_bring_the_next_report_forward_but_never_put_it_off(
+    reporter: Reporter, rtts: RttMeter
+) -> None:
+    reporter.ready(NOW_NS)
+    assert reporter.linked(NOW_NS + S_NS) == [], "the first report tells of them, too"
+    now_ns = NOW_NS + CONFIG.report_first_ns
+    assert reporter.report(TRACKER, (), rtts, now_ns)[-1:] == [NEXT]
+    assert reporter.linked(now_ns + S_NS) == soon(CONFIG.report_first_ns)
+    assert reporter.linked(now_ns + 2 * S_NS) == [], "nor do newcomers, one after the other"
+    assert reporter.lost(ALICE, now_ns + 3 * S_NS) == soon(0)
+    assert reporter.linked(now_ns + 3 * S_NS) == []
+    late_ns = now_ns + 6 * S_NS
+    reporter.report(TRACKER, (), rtts, late_ns)
+    soon_due_ns = late_ns + CONFIG.report_rtt_ns - CONFIG.report_first_ns
+    assert reporter.linked(soon_due_ns) == []
+    assert reporter.linked(soon_due_ns - 1) == soon(CONFIG.report_first_ns)

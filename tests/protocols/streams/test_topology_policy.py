@@ -25,12 +25,13 @@ from hypothesis.stateful import (
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId, node_id
 from shoal.base.units import MS_NS
+from shoal.protocols.streams.aware_policy import AwarePolicy
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.topology import LinkChanges, Pair, TopologyPolicy, pair_of
 
 PolicyFactory = Callable[[int, Random], TopologyPolicy]
 
-POLICIES: dict[str, PolicyFactory] = {"random": RandomPolicy}
+POLICIES: dict[str, PolicyFactory] = {"random": RandomPolicy, "aware": AwarePolicy}
 DEGREES = (3, 4, 5, 6)
 
 every_policy = pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES.keys())

@@ -35,8 +35,10 @@ from shoal.protocols.streams.config import (
 from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
     TRACKER_MESSAGES,
+    Announce,
     Body,
     Close,
+    Feed,
     Fill,
     FillDone,
     FindStorage,
@@ -50,10 +52,13 @@ from shoal.protocols.streams.messages import (
     Ping,
     Pong,
     Position,
+    Probe,
+    Probed,
     Report,
     Rtt,
     Status,
     StorageNodes,
+    Want,
 )
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.tracker import Tracker
@@ -111,6 +116,11 @@ EXAMPLES: dict[str, Any] = {
     "heads": Heads(STREAM, (((ALICE, 0, "c"), (NOW_MS, 1)), ((BOB, 99, "d"), (NOW_MS + 5, 0)))),
     "fill": Fill(STREAM, CAROL, 1, "c0ffee", Position(NOW_MS, 0), LATER),
     "fill-done": FillDone(STREAM, CAROL, 1, "c0ffee", 17),
+    "feed": Feed(STREAM, ((ALICE, 0, "c"), (BOB, 99, "d")), True),
+    "announce": Announce(STREAM, ((ALICE, 2, "c"), (NOW_MS, 1))),
+    "want": Want(STREAM, ((BOB, 99, "d"), (NOW_MS, 3))),
+    "probe": Probe(STREAM, (Contact(ALICE, ("ws://a:1",)), Contact(BOB))),
+    "probed": Probed(STREAM, (Rtt(ALICE, 1500, 70), Rtt(BOB, 0))),
 }
 FIRST_BODY = Body(MessageId(STREAM, 0, 0, 0, ALICE, "c"), None, 0, b"")
 BODIES = {"body": BODY, "first-body": FIRST_BODY}

@@ -73,6 +73,10 @@ class ChainTable:
         state = self._states.get(chain)
         return None if state is None else state.detector.seen(number)
 
+    def knows(self, chain: Chain) -> bool:
+        """Whether anything of a chain was seen."""
+        return chain in self._newest or chain in self._states
+
     def take(self, message: PlacedMessage) -> bool:
         """Mark a verified message as seen; False if it was before. Ask for room before."""
         chain, before, number = message.chain, message.before, message.number
@@ -115,7 +119,7 @@ class ChainTable:
 
     def give_up(self, chain: Chain, upto: Number) -> list[Delivery]:
         """What is missing of a chain up to a position will not come any more."""
-        if chain not in self._newest and chain not in self._states:
+        if not self.knows(chain):
             return []
         state = self._state(chain, upto)
         state.detector.abandon(upto)
@@ -174,7 +178,7 @@ class ChainTable:
 
     def has_room(self, chain: Chain, now_ns: int) -> bool:
         """Whether a chain is there or may be added, forgetting stale chains if need be."""
-        if chain in self._newest or chain in self._states:
+        if self.knows(chain):
             return True
         if 2 * self.chain_count() < self._config.chains_per_stream_max:
             return True

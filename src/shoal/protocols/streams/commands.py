@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from shoal.base.ids import MessageId, StreamId
+from shoal.protocols.streams.config import DEGREE_MAX
 from shoal.protocols.streams.messages import VerifiedMessage
 
 JSON = 0
 BINARY = 1
 TEXT = 2
+
+RedundantFeeds = Annotated[int, Meta(ge=0, le=DEGREE_MAX)] | Annotated[str, Meta(pattern="^all$")]
+"""How many neighbours besides the fastest send a node each publisher's messages, in settings."""
+
+
+def feeds_of(setting: RedundantFeeds) -> int | None:
+    """The same as JoinStream has it: None for all."""
+    return setting if isinstance(setting, int) else None
 
 
 class JoinStream(msgspec.Struct, frozen=True, gc=False):
@@ -23,6 +34,8 @@ class JoinStream(msgspec.Struct, frozen=True, gc=False):
     """Each chain in order; else as the overlay brings it."""
     keep: bool = False
     """Be told every message as it is taken, whatever subscribers want: for storage."""
+    redundant_feeds: int | None = None
+    """How many neighbours besides the fastest send us each publisher's messages; None: all."""
 
 
 class LeaveStream(msgspec.Struct, frozen=True, gc=False):

@@ -13,6 +13,7 @@ FRAME_BYTES_MAX = CONTENT_BYTES_MAX + 4 * KIB  # content, id, signature, hop hea
 HOPS_MAX = 255  # far above any diameter here: 20,000 nodes at degree 4 are 13 hops wide
 RTT_US_MAX = 60_000_000  # a link with a longer round trip is down
 STORAGE_NODES_MAX = 16  # storage nodes of one stream: more copies than anybody keeps
+PROBES_MAX = 16  # members that one is asked to measure at once
 HEADS_MAX = 256  # chains in one Heads message: 20 KiB
 PENDING_BYTES_MIN = 8 * KIB  # what a small message counts as while its signature is checked
 
@@ -65,6 +66,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     ping_ns: int = 10 * S_NS
     """RTT is measured this often: 8 small messages a node, at degree 4."""
+
+    probe_ns: int = 5 * S_NS
+    """A tracker that asked for round trips to others gets those that were measured by then: a dial
+    and three pings around the world take two seconds."""
 
     report_min_ns: int = 1 * S_NS
     """Lost links go to the tracker at most this often, gathered."""

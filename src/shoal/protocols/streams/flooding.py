@@ -13,6 +13,7 @@ link between a node that took one and a node that took the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -37,14 +38,19 @@ from shoal.protocols.streams.commands import (
 )
 from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
 from shoal.protocols.streams.copies import Copies
+from shoal.protocols.streams.feeds import Feeds
 from shoal.protocols.streams.history.messages import FilledFromStorage
-from shoal.protocols.streams.messages import Close, Flood
+from shoal.protocols.streams.messages import Announce, Close, Feed, Flood, Want
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import PlacedMessage, read_placed
 from shoal.protocols.streams.recent import RecentMessages
 from shoal.protocols.streams.repair import Repair
 
 HANDLING_GAIN = 16  # one message counts a sixteenth: bursts of checks even out
+
+LOOKED_THROUGH = 64  # messages that are being checked, for one that is announced: the last
+
+FeedMessage = Feed | Announce | Want
 
 Read = Callable[[bytes], PlacedMessage]
 """What signed bytes say, as read_placed; a simulation has its nodes read each message once."""
@@ -55,6 +61,7 @@ class Channel:
 
     __slots__ = (
         "active",
+        "feeds",
         "kept",
         "neighbours",
         "ordered",
@@ -70,10 +77,12 @@ class Channel:
         config: NodeConfig,
         since_ms: int = 0,
         node: NodeId | None = None,
+        redundant_feeds: int | None = None,
     ) -> None:
         self.seen = ChainTable(config, since_ms)
         self.recent = RecentMessages(config)
-        self.repair = Repair(stream, self.seen, self.recent, config, node)
+        self.feeds = Feeds(stream, redundant_feeds)
+        self.repair = Repair(stream, self.seen, self.recent, config, node, self.feeds)
         self.subscribed = False
         self.kept = False
         self.ordered = True
@@ -105,6 +114,7 @@ class Flooding:
     __slots__ = (
         "_channels",
         "_config",
+        "_meanwhile",
         "_offend",
         "_pending",
         "_pending_bytes",
@@ -126,6 +136,7 @@ class Flooding:
         self._offend = offend
         self._pending: dict[bytes, _Pending] = {}
         self._pending_bytes: dict[NodeId, int] = {}  # what each link has us hold
+        self._meanwhile: dict[bytes, dict[NodeId, Announce]] = {}  # while a check was under way
         self.copies = Copies()
         self.handling_ns = 0
         """How long new messages have lately been here before they went on."""
@@ -136,24 +147,29 @@ class Flooding:
         """One copy came in, from a neighbour or out of storage."""
         signed = flood.signed
         known = self.copies.new.get(signed) or self.copies.old.get(signed)
-        if known is not None and peer in self._channels[known.id.stream].neighbours:
-            return [ReceivedAgain(known.id, peer)]  # two copies in three end here
+        if known is not None:
+            channel = self._channels[known.id.stream]
+            if peer in channel.neighbours:  # two copies in three end here
+                if not channel.feeds.watched:
+                    return [ReceivedAgain(known.id, peer)]
+                return self._again(channel, known, peer)
         try:
             message = self._read(signed)
         except MalformedMessage:
             return self._offend(peer, "malformed-body")
         id = message.id
-        channel = self._channels.get(id.stream)
-        if channel is None:
+        found = self._channels.get(id.stream)
+        if found is None:
             return [Rejected(peer, "not-my-stream")]
+        channel = found
         if peer not in channel.neighbours and not stored:
             # It takes us for a neighbour: our Close was lost, or it is not honest.
             return [Rejected(peer, "not-a-neighbour"), Send(Close(id.stream, False), (peer,))]
         if signed in self._pending:
-            return [ReceivedAgain(id, peer)]
+            return self._again(channel, message, peer)
         seen = channel.seen.seen(message.chain, message.number)
         if seen and channel.recent.contradicted(message) is None:
-            return [ReceivedAgain(id, peer)]
+            return self._again(channel, message, peer)
         refusal = self._refusal(channel, message, now_ns)
         if refusal is not None:
             return [Rejected(peer, refusal)]
@@ -185,8 +201,12 @@ class Flooding:
             self._pending_bytes[peer] = left_bytes
         else:
             del self._pending_bytes[peer]
+        announced = self._meanwhile.pop(signed, {}) if self._meanwhile else {}
         if not valid:
-            return self._offend(peer, "bad-signature")
+            effects = self._offend(peer, "bad-signature")
+            for neighbour, announce in announced.items():
+                effects.extend(self.feed(neighbour, announce, now_ns))
+            return effects
         message, flood = pending.message, pending.flood
         id = message.id
         channel = self._channels.get(id.stream)
@@ -209,11 +229,16 @@ class Flooding:
         now_us = now_ns // US_NS
         age_us = min(flood.age_us + max(0, now_us - flood.seen_us), INT63_MAX)
         hops = min(flood.hops + 1, HOPS_MAX)
-        effects: list[Effect] = [ReceivedFirst(id, peer, hops, age_us)]
-        onward = tuple([n for n in channel.active if n != peer])
+        effects = [ReceivedFirst(id, peer, hops, age_us)]
+        onward = [n for n in channel.active if n != peer]
+        feeds = channel.feeds
+        if feeds.watched and peer in channel.active:
+            effects.extend(feeds.first(message.chain, message.number, peer))
+        if feeds.names_only and message.chain in feeds.names_only:
+            onward = self._announce(channel, message, onward, effects)
         if onward:
             copy = Flood(hops, age_us, now_us, signed)
-            effects.append(Send(copy, onward))
+            effects.append(Send(copy, tuple(onward)))
             effects.append(Sent(id, len(onward)))
         if channel.kept:
             effects.append(Notify(MessageTaken(message.message)))
@@ -246,12 +271,76 @@ class Flooding:
         channel.recent.add(message, now_ns)
         if not channel.active:
             return []  # alone, perhaps only because the others are with another tracker
-        flood = Flood(0, 0, now_ns // US_NS, message.signed)
-        return [Send(flood, channel.active), Sent(message.id, len(channel.active))]
+        effects = channel.feeds.own(message.chain) if channel.feeds.watched else []
+        onward: Sequence[NodeId] = channel.active
+        if message.chain in channel.feeds.names_only:
+            onward = self._announce(channel, message, onward, effects)
+        if onward:
+            flood = Flood(0, 0, now_ns // US_NS, message.signed)
+            effects.append(Send(flood, tuple(onward)))
+        return [*effects, Sent(message.id, len(onward))]
+
+    def feed(self, peer: NodeId, message: FeedMessage, now_ns: int) -> list[Effect]:
+        """What a neighbour says of the feeds between us."""
+        channel = self._channels.get(message.stream)
+        if channel is None or peer not in channel.neighbours:
+            return [Rejected(peer, "not-a-neighbour")]
+        match message:
+            case Announce():
+                return self._announced(channel, peer, message, now_ns)
+            case Feed(_, chains, wanted):
+                known = [chain for chain in chains if channel.seen.knows(chain)]
+                if peer in channel.active:
+                    channel.feeds.told(peer, known, wanted=wanted)
+                if wanted or len(known) == len(chains):
+                    return []  # what it wants again we may have forgotten
+                return [Rejected(peer, "unknown-chain")]
+            case Want(_, head):
+                if peer in channel.active:
+                    channel.feeds.told(peer, (head[0],), wanted=True)
+                return channel.repair.send_again(peer, head, now_ns)
 
     def pending_count(self) -> int:
         """Messages whose signature is being checked."""
         return len(self._pending)
+
+    def _again(self, channel: Channel, message: PlacedMessage, peer: NodeId) -> list[Effect]:
+        again = ReceivedAgain(message.id, peer)
+        # What a neighbour that is leaving had under way says nothing of the links that stay.
+        if not channel.feeds.watched or peer not in channel.active:
+            return [again]
+        return [again, *channel.feeds.again(message.chain, message.number, peer)]
+
+    def _announced(
+        self, channel: Channel, peer: NodeId, announce: Announce, now_ns: int
+    ) -> list[Effect]:
+        """A neighbour has a message that it holds back: the usual case is that we have it, too."""
+        head = announce.head
+        if not channel.seen.lacking((head,), now_ns):
+            return []
+        for signed, pending in islice(reversed(self._pending.items()), LOOKED_THROUGH):
+            if pending.message.head == head:
+                # It is being checked. Should it be forged, this neighbour is asked after all.
+                self._meanwhile.setdefault(signed, {})[peer] = announce
+                return []
+        want = Send(Want(announce.stream, head), (peer,))
+        if peer not in channel.active:
+            return [want]
+        return [want, *channel.feeds.wanted(head[0], peer, now_ns)]
+
+    def _announce(
+        self,
+        channel: Channel,
+        message: PlacedMessage,
+        peers: Sequence[NodeId],
+        effects: list[Effect],
+    ) -> list[NodeId]:
+        """Tell those the name of a message who want no more; who is left gets the message."""
+        names_only = channel.feeds.names_only[message.chain]
+        told = tuple([peer for peer in peers if peer in names_only])
+        if told:
+            effects.append(Send(Announce(message.id.stream, message.head), told))
+        return [peer for peer in peers if peer not in names_only]
 
     def _seen_meanwhile(self, channel: Channel, pending: _Pending) -> list[Effect]:
         """A good signature under an id that we have: a copy, or a publisher that lies."""

@@ -20,6 +20,7 @@ from shoal.protocols.streams.config import (
     FRAME_BYTES_MAX,
     HEADS_MAX,
     HOPS_MAX,
+    PROBES_MAX,
     RTT_US_MAX,
     STORAGE_NODES_MAX,
 )
@@ -130,6 +131,30 @@ class FillDone(msgspec.Struct, frozen=True, array_like=True, tag=14, gc=False):
     found: Count
 
 
+class Feed(msgspec.Struct, frozen=True, array_like=True, tag=17, gc=False):
+    """Send me the messages of these chains as they come, or only announce them."""
+
+    stream: WireStreamId
+    chains: Annotated[
+        tuple[tuple[WireNodeId, Partition, ChainName], ...], Meta(max_length=HEADS_MAX)
+    ]
+    wanted: bool
+
+
+class Announce(msgspec.Struct, frozen=True, array_like=True, tag=18, gc=False):
+    """I have this message, which you asked me to hold back."""
+
+    stream: WireStreamId
+    head: Head
+
+
+class Want(msgspec.Struct, frozen=True, array_like=True, tag=19, gc=False):
+    """Send me what you announced, and what follows of its chain: answered by a Flood."""
+
+    stream: WireStreamId
+    head: Head
+
+
 class Ping(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
     """Answer at once: the round trip is measured over the link that carries the data."""
 
@@ -193,6 +218,13 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     """How long a message stays here before it goes on: the check of its signature, mostly."""
 
 
+class Probed(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
+    """Round trips to whom a Probe named, as far as there were any."""
+
+    stream: WireStreamId
+    rtts: Annotated[tuple[Rtt, ...], Meta(max_length=PROBES_MAX)]
+
+
 class FindStorage(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
     """Who keeps this stream? Anybody may ask, whether it is in the stream or not."""
 
@@ -211,6 +243,13 @@ class Instruction(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False
     neighbours: Annotated[tuple[Contact, ...], Meta(max_length=DEGREE_MAX)]
 
 
+class Probe(msgspec.Struct, frozen=True, array_like=True, tag=21, gc=False):
+    """Measure how far you are from these members of a stream: answered by Probed."""
+
+    stream: WireStreamId
+    contacts: Annotated[tuple[Contact, ...], Meta(max_length=PROBES_MAX)]
+
+
 class Left(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
     """You are not in this stream: answers a Leave, and whatever a non-member says of a stream."""
 
@@ -224,6 +263,21 @@ class StorageNodes(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=Fals
     contacts: Annotated[tuple[Contact, ...], Meta(max_length=STORAGE_NODES_MAX)]
 
 
-NODE_MESSAGES = (Flood, Open, Close, Heads, Fill, FillDone, Ping, Pong, Instruction, Left)
-TRACKER_MESSAGES = (Join, Leave, Status, Report, FindStorage)
+NODE_MESSAGES = (
+    Flood,
+    Open,
+    Close,
+    Heads,
+    Fill,
+    FillDone,
+    Feed,
+    Announce,
+    Want,
+    Ping,
+    Pong,
+    Instruction,
+    Probe,
+    Left,
+)
+TRACKER_MESSAGES = (Join, Leave, Status, Report, Probed, FindStorage)
 READER_MESSAGES = (StorageNodes,)  # for whoever reads history, a machine of its own

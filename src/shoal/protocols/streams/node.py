@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from shoal.base.errors import InvariantViolated, UsageError
-from shoal.base.ids import STREAM_ID_CHARS_MAX, NodeId, StreamId, show_node_id
+from shoal.base.ids import STREAM_ID_CHARS_MAX, NodeId, StreamId
 from shoal.base.units import MS_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, Notify, Send, SetTimer
@@ -41,11 +41,13 @@ from shoal.protocols.streams.commands import (
     StreamReady,
 )
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.flooding import Channel, Flooding, Read
+from shoal.protocols.streams.flooding import Channel, FeedMessage, Flooding, Read
 from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
+    Announce,
     Close,
+    Feed,
     Fill,
     FillDone,
     Flood,
@@ -55,8 +57,12 @@ from shoal.protocols.streams.messages import (
     Open,
     Ping,
     Pong,
+    Probe,
+    Want,
 )
+from shoal.protocols.streams.offences import Offences
 from shoal.protocols.streams.placed import PlacedMessage, place, read_placed
+from shoal.protocols.streams.probing import PROBE, Prober
 from shoal.protocols.streams.publisher import Publisher, Sign
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.rtt import RttMeter
@@ -75,6 +81,7 @@ class StreamNode:
         "_flooding",
         "_now_ns",
         "_offences",
+        "_prober",
         "_publisher",
         "_rng",
         "config",
@@ -103,7 +110,8 @@ class StreamNode:
         self._publisher = Publisher(node, chain, sign)
         self._channels: dict[StreamId, Channel] = {}
         self._flooding = Flooding(self.config, self._channels, self._offend, read)
-        self._offences: dict[NodeId, int] = {}
+        self._offences = Offences(self.config)
+        self._prober = Prober(rng, self.config)
         self._now_ns = 0
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
@@ -145,6 +153,8 @@ class StreamNode:
     def _link_opened(self, event: LinkOpened) -> list[Effect]:
         if event.purpose == TRACKER:
             return self.trackers.opened(event.peer, self._now_ns)
+        if event.purpose == PROBE:
+            return self._prober.opened(event.peer, self._now_ns)
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
             return [CloseLink(event.peer, event.purpose)]
@@ -153,6 +163,8 @@ class StreamNode:
     def _link_lost(self, event: LinkClosed | LinkFailed) -> list[Effect]:
         if event.purpose == TRACKER:
             return self.trackers.lost(event.peer, self._now_ns)
+        if event.purpose == PROBE:
+            return self._prober.lost(event.peer)
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
             return []
@@ -170,6 +182,8 @@ class StreamNode:
         if key == SEEK or key[0] in TRACKER_TIMERS:
             return self.trackers.timer(key, self._now_ns)
         name, stream = key[0], key[1]
+        if name == PROBE:
+            return self._prober.timed_out(stream)
         state = self.streams.get(stream)
         if state is None:
             return []
@@ -180,19 +194,14 @@ class StreamNode:
                 effects.extend(self._flooding.deliver(ready, self._now_ns))
             return effects
         if name == "heads":
-            return self._say_heads(state)
+            told = state.channel.repair.tell_quiet(state.channel.active, self._now_ns)
+            return [*told, SetTimer(key, self.config.heads_ns)]
         if name == "report":
             active, handling_ns = state.channel.active, self._flooding.handling_ns
             return state.reporter.report(
                 overlay.tracker, active, self.rtts, self._now_ns, handling_ns
             )
-        if name == "open-timeout":
-            return self._moved(state, overlay.open_timed_out(self._now_ns))
-        if name == "open-retry":
-            return overlay.say_open_again()
-        if name == "retry":
-            return self._moved(state, overlay.retry(self._now_ns))
-        return self._moved(state, overlay.closing_timed_out(key[2]))
+        return self._moved(state, overlay.timer(key, self._now_ns))
 
     # Messages
 
@@ -200,13 +209,22 @@ class StreamNode:
         return [Send(Pong(message.nonce), (peer,))]
 
     def _on_pong(self, peer: NodeId, message: Pong) -> list[Effect]:
-        return self.rtts.answered(peer, message.nonce, self._now_ns)
+        probed = self._prober.answered(peer, message.nonce, self._now_ns)
+        return self.rtts.answered(peer, message.nonce, self._now_ns) if probed is None else probed
+
+    def _on_probe(self, peer: NodeId, message: Probe) -> list[Effect]:
+        if self.trackers.at(message.stream) != peer:
+            return [Rejected(peer, "not-my-tracker")]
+        return self._prober.asked(self.node, peer, message)
 
     def _on_repair(self, peer: NodeId, message: Heads | Fill | FillDone) -> list[Effect]:
         channel = self._channels.get(message.stream)
         if channel is None or peer not in channel.neighbours:
             return [Rejected(peer, "not-a-neighbour")]
         return channel.repair.handle(peer, message, self._now_ns)
+
+    def _on_feed(self, peer: NodeId, message: FeedMessage) -> list[Effect]:
+        return self._flooding.feed(peer, message, self._now_ns)
 
     def _on_filled(self, peer: NodeId, message: FilledFromStorage) -> list[Effect]:
         if peer != self.node:
@@ -264,21 +282,14 @@ class StreamNode:
         effects = state.overlay.leave()
         for name in ("report", "heads", "repair"):
             effects.append(CancelTimer((name, command.stream)))
+        effects.extend(self._prober.forget(command.stream))
         return effects + self.trackers.leave(command.stream)
 
     def _publish(self, command: Publish, token: Any) -> list[Effect]:
         state = self.streams.get(command.stream)
         if state is None:
             raise UsageError(f"this node is not in stream {command.stream}: join it first")
-        # Until the first instruction is settled our neighbours may be newcomers like us, and
-        # nobody else would hear of it: such a message waits.
-        alone = state.ready and not state.overlay.neighbours
-        hold = not alone and not (state.ready and state.channel.active)
-        if hold and len(state.held) >= self.config.held_messages_max:
-            raise UsageError(
-                f"{command.stream}: {len(state.held)} messages wait for a first neighbour; "
-                f"is tracker {show_node_id(state.overlay.tracker)} reachable?"
-            )
+        hold = state.holds(self.config.held_messages_max)
         message = self._publisher.make(
             command.stream, command.partition, command.content_type, command.content, self._now_ns
         )
@@ -307,15 +318,18 @@ class StreamNode:
         state.channel.neighbours = state.overlay.heard()
         if after != before:
             state.channel.active = after
+            effects.extend(state.channel.feeds.lost([p for p in before if p not in after]))
             fresh = [p for p in after if p not in before and self.rtts.rtt_us(p) is None]
             effects.extend(self.rtts.greet(tuple(fresh), self._now_ns))
             # Whoever is new may lack what passed while the link was made, and so may we.
             added = tuple([p for p in after if p not in before])
             effects.extend(state.channel.repair.greet(added, self._now_ns))
+            if added:
+                effects.extend(state.reporter.linked(self._now_ns))
             effects.extend(state.absence.moved(bool(before), bool(after), self._now_ns))
         if state.overlay.handled and not state.ready:
             state.ready = True
-            effects.append(SetTimer(("report", stream), self.config.report_first_ns))
+            effects.extend(state.reporter.ready(self._now_ns))
             effects.append(SetTimer(("heads", stream), self.config.heads_ns))
             effects.append(Notify(StreamReady(stream)))
         if state.held and state.ready and after:
@@ -323,10 +337,6 @@ class StreamNode:
                 effects.extend(self._send_held(state, message))
             state.held.clear()
         return effects
-
-    def _say_heads(self, state: StreamState) -> list[Effect]:
-        timer = SetTimer(("heads", state.overlay.stream), self.config.heads_ns)
-        return [*state.channel.repair.tell_quiet(state.channel.active, self._now_ns), timer]
 
     def _send_held(self, state: StreamState, message: PlacedMessage) -> list[Effect]:
         age_ns = self._now_ns - message.id.timestamp_ms * MS_NS
@@ -341,12 +351,8 @@ class StreamNode:
         shared = [s for s in self.streams.values() if peer in s.overlay.neighbours]
         if not shared:
             return effects
-        self._offences[peer] = self._offences.pop(peer, 0) + 1
-        if len(self._offences) > self.config.offenders_max:
-            del self._offences[next(iter(self._offences))]
-        if self._offences[peer] < self.config.offences_max:
+        if not self._offences.add(peer):
             return effects
-        del self._offences[peer]
         for state in shared:
             effects.extend(self._moved(state, state.overlay.drop(peer)))
             effects.extend(state.reporter.accuse(peer, self._now_ns))
@@ -376,9 +382,13 @@ _MESSAGES: dict[type, Callable[[StreamNode, NodeId, Any], list[Effect]]] = {
     Heads: StreamNode._on_repair,
     Fill: StreamNode._on_repair,
     FillDone: StreamNode._on_repair,
+    Feed: StreamNode._on_feed,
+    Announce: StreamNode._on_feed,
+    Want: StreamNode._on_feed,
     FilledFromStorage: StreamNode._on_filled,
     Ping: StreamNode._on_ping,
     Pong: StreamNode._on_pong,
+    Probe: StreamNode._on_probe,
     Instruction: StreamNode._on_instruction,
     Left: StreamNode._on_left,
 }

@@ -16,6 +16,7 @@ handled instruction; DOWN neighbours are tried again every `retry_ns`, which han
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Any
 
 import msgspec
 
@@ -123,6 +124,18 @@ class Overlay:
                 neighbour.peer_opened = False
                 effects.append(CloseLink(peer, self.stream))
         return effects + self._open_timer(now_ns) + self._settle_if_done()
+
+    def timer(self, key: tuple[Any, ...], now_ns: int) -> list[Effect]:
+        """A timer of this overlay ran out."""
+        match key[0]:
+            case "open-timeout":
+                return self.open_timed_out(now_ns)
+            case "open-retry":
+                return self.say_open_again()
+            case "retry":
+                return self.retry(now_ns)
+            case _:
+                return self.closing_timed_out(key[2])
 
     # Links
 

@@ -9,7 +9,7 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
 from shoal.protocols.streams.connectivity import reconnect
 from shoal.protocols.streams.graph import Graph, Link
-from shoal.protocols.streams.topology import LinkChanges
+from shoal.protocols.streams.topology import Improvement, LinkChanges
 
 DEGREE_MIN = 3
 
@@ -97,6 +97,15 @@ class RandomPolicy:
             reconnect(self._graph, self._rng)
             self._swept_version = self._graph.version
         return self._graph.take_changes()
+
+    @property
+    def pause_ns(self) -> int | None:
+        """There is nothing to improve."""
+        return None
+
+    def improve(self, settled: Callable[[NodeId], bool], now_ns: int) -> Improvement:
+        """Change nothing."""
+        return Improvement()
 
     def hold(self) -> None:
         """Fill nothing until the next sweep."""

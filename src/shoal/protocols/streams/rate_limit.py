@@ -14,11 +14,12 @@ class RateLimit:
         self._keys_max = keys_max
         self._spent_until: dict[Hashable, int] = {}  # key -> when its bucket is full again
 
-    def allow(self, key: Hashable, now_ns: int) -> bool:
-        """Take one token, if there is one."""
-        full_ns = max(self._spent_until.pop(key, now_ns), now_ns) + self._refill_ns
+    def allow(self, key: Hashable, now_ns: int, tokens: int = 1) -> bool:
+        """Take one token, or so many, if they are there."""
+        spent_ns = max(self._spent_until.pop(key, now_ns), now_ns)
+        full_ns = spent_ns + tokens * self._refill_ns
         allowed = full_ns - now_ns <= self._burst_ns
-        self._spent_until[key] = full_ns if allowed else full_ns - self._refill_ns
+        self._spent_until[key] = full_ns if allowed else spent_ns
         if len(self._spent_until) > self._keys_max:
             del self._spent_until[next(iter(self._spent_until))]
         return allowed

@@ -71,13 +71,20 @@ class RecentMessages:
         """
         if message.id in self._settled:
             return None
+        held = self.find(message.id)
+        if held is None:
+            return None
+        # The same body may have several good signatures: it is the same message.
+        body = memoryview(held.signed)[SIGNATURE_BYTES:]
+        same = body == memoryview(message.signed)[SIGNATURE_BYTES:]
+        return None if same else held.signed
+
+    def find(self, id: MessageId) -> PlacedMessage | None:
+        """The message of an id, if it is kept."""
         for span in reversed(self._spans):
-            held = span.find(message.id)
+            held = span.find(id)
             if held is not None:
-                # The same body may have several good signatures: it is the same message.
-                body = memoryview(held.signed)[SIGNATURE_BYTES:]
-                same = body == memoryview(message.signed)[SIGNATURE_BYTES:]
-                return None if same else held.signed
+                return held
         return None
 
     def settle(self, message: PlacedMessage) -> None:

@@ -18,12 +18,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.units import KIB, MS_NS
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
+from shoal.protocols.streams.feeds import Feeds
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
 from shoal.protocols.streams.messages import (
     Fill,
@@ -37,6 +39,11 @@ from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import Chain
 from shoal.protocols.streams.rate_limit import RateLimit
 from shoal.protocols.streams.recent import RecentMessages
+
+# What one neighbour may have us send again, of what we announced: the newest of a thousand chains
+# when a feed falls silent, and then 1 MiB/s.
+WANTS_BURST_KIB = 4096
+WANTS_REFILL_NS = 1 * MS_NS
 
 
 class _Broken(msgspec.Struct):
@@ -64,15 +71,18 @@ class Repair:
         recent: RecentMessages,
         config: NodeConfig,
         node: NodeId | None = None,
+        feeds: Feeds | None = None,
     ) -> None:
         """Node is where storage can be asked for: this one, if it has a machine for that."""
         self._node = node
         self._stream = stream
+        self._feeds = feeds or Feeds(stream)
         self._table = table
         self._recent = recent
         self._config = config
         self._broken: dict[Chain, _Broken] = {}
         self._asking = 0
+        self._wants = RateLimit(WANTS_BURST_KIB, WANTS_REFILL_NS, config.fill_peers_max)
         self._answers = RateLimit(config.fill_burst, config.fill_refill_ns, config.fill_peers_max)
 
     def handle(self, peer: NodeId, message: Heads | Fill | FillDone, now_ns: int) -> list[Effect]:
@@ -116,12 +126,13 @@ class Repair:
         if len(self._broken) >= self._config.broken_max:
             return []
         self._broken[chain] = broken
+        effects = self._feeds.resume(chain)
         if at_once:
             broken.since_ns -= self._config.gap_wait_ns
-            return [SetTimer(("repair", self._stream), 0)]
+            return [*effects, SetTimer(("repair", self._stream), 0)]
         if len(self._broken) > 1:
-            return []
-        return [SetTimer(("repair", self._stream), self._config.gap_wait_ns)]
+            return effects
+        return [*effects, SetTimer(("repair", self._stream), self._config.gap_wait_ns)]
 
     # Asking
 
@@ -249,6 +260,17 @@ class Repair:
         effects: list[Effect] = [Send(Flood(0, 0, now_us, signed), (peer,)) for signed in found]
         done = FillDone(self._stream, fill.publisher, fill.partition, fill.chain, len(found))
         return [*effects, Send(done, (peer,))]
+
+    def send_again(self, peer: NodeId, head: Head, now_ns: int) -> list[Effect]:
+        """A neighbour wants the message that we told it the name of."""
+        (publisher, partition, chain), (timestamp_ms, sequence) = head
+        id = MessageId(self._stream, partition, timestamp_ms, sequence, publisher, chain)
+        found = self._recent.find(id)
+        if found is None:
+            return [Rejected(peer, "unknown-want")]
+        if not self._wants.allow(peer, now_ns, 1 + len(found.signed) // KIB):
+            return [Rejected(peer, "too-many-wants")]
+        return [Send(Flood(0, 0, now_ns // 1000, found.signed), (peer,))]
 
     def greet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
         """Tell new neighbours how far we are in every chain; they are asked for what we miss."""

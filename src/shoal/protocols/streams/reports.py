@@ -1,8 +1,8 @@
 """What a node tells its tracker of its neighbours, gathered and rate-limited.
 
 Lost links and offenders go out soon, at most once per `report_min_ns`; round trips ride along,
-and go out alone once per `report_rtt_ns`, for the first time `report_first_ns` after the node has
-its place.
+and go out alone once per `report_rtt_ns`, or `report_first_ns` after the node has its place or new
+neighbours.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Reporter:
         self._lost: dict[NodeId, None] = {}
         self._accused: dict[NodeId, None] = {}
         self._sent_ns = -config.report_min_ns
+        self._due_ns = 0
 
     def lost(self, peer: NodeId, now_ns: int) -> list[Effect]:
         """A link that worked broke."""
@@ -36,6 +37,15 @@ class Reporter:
         """A neighbour sent invalid messages."""
         self._accused[peer] = None
         return self._soon(now_ns)
+
+    def ready(self, now_ns: int) -> list[Effect]:
+        """This node has its place: the first report is due."""
+        return self._at(now_ns + self._config.report_first_ns, now_ns)
+
+    def linked(self, now_ns: int) -> list[Effect]:
+        """There are new neighbours: their round trips are news."""
+        due_ns = now_ns + self._config.report_first_ns
+        return self._at(due_ns, now_ns) if due_ns < self._due_ns else []
 
     def report(
         self,
@@ -62,9 +72,11 @@ class Reporter:
         self._accused.clear()
         # Even an empty report says that we are here; a tracker that forgot us will say so.
         self._sent_ns = now_ns
-        timer = SetTimer(("report", self._stream), self._config.report_rtt_ns)
-        return [Send(report, (tracker,)), timer]
+        return [Send(report, (tracker,)), *self._at(now_ns + self._config.report_rtt_ns, now_ns)]
 
     def _soon(self, now_ns: int) -> list[Effect]:
-        wait_ns = max(0, self._sent_ns + self._config.report_min_ns - now_ns)
-        return [SetTimer(("report", self._stream), wait_ns)]
+        return self._at(max(now_ns, self._sent_ns + self._config.report_min_ns), now_ns)
+
+    def _at(self, due_ns: int, now_ns: int) -> list[Effect]:
+        self._due_ns = due_ns
+        return [SetTimer(("report", self._stream), due_ns - now_ns)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.base.ids import NodeId
+from shoal.base.errors import UsageError
+from shoal.base.ids import NodeId, show_node_id
 from shoal.base.units import MS_NS
 from shoal.protocols.streams.absence import Absence
 from shoal.protocols.streams.commands import JoinStream
@@ -27,10 +28,23 @@ class StreamState(msgspec.Struct):
     ready: bool = False
     """The first instruction was carried out."""
 
+    def holds(self, held_max: int) -> bool:
+        """Whether a message that is published now has to wait: until the first instruction is
+        settled our neighbours may be newcomers like us, and nobody else would hear of it."""
+        alone = self.ready and not self.overlay.neighbours
+        if alone or (self.ready and self.channel.active):
+            return False
+        if len(self.held) >= held_max:
+            raise UsageError(
+                f"{self.overlay.stream}: {len(self.held)} messages wait for a first neighbour; "
+                f"is tracker {show_node_id(self.overlay.tracker)} reachable?"
+            )
+        return True
+
 
 def join_stream(command: JoinStream, node: NodeId, config: NodeConfig, now_ns: int) -> StreamState:
     """Begin with a stream."""
-    channel = Channel(command.stream, config, now_ns // MS_NS, node)
+    channel = Channel(command.stream, config, now_ns // MS_NS, node, command.redundant_feeds)
     channel.ordered = command.ordered
     channel.joined(command)
     return StreamState(

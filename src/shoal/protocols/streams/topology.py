@@ -50,6 +50,17 @@ class LinkChanges(msgspec.Struct, frozen=True):
         return tuple(seen)
 
 
+Probes = tuple[tuple[NodeId, tuple[NodeId, ...]], ...]
+"""Members, each with others that it should measure round trips to."""
+
+
+class Improvement(msgspec.Struct, frozen=True):
+    """What came of one round of improvement."""
+
+    changes: LinkChanges = LinkChanges()
+    probes: Probes = ()
+
+
 class TopologyPolicy(Protocol):
     """Decides every link of one stream; pure, and deterministic for one seed and call order.
 
@@ -89,6 +100,15 @@ class TopologyPolicy(Protocol):
 
     def sweep(self) -> LinkChanges:
         """Fill free slots, reconnect parts, and whatever improvement the policy does slowly."""
+        ...
+
+    @property
+    def pause_ns(self) -> int | None:
+        """How long to wait before the next round of improvement; None: there is nothing to do."""
+        ...
+
+    def improve(self, settled: Callable[[NodeId], bool], now_ns: int) -> Improvement:
+        """One round of improvement; links of members that have not settled stay as they are."""
         ...
 
     def hold(self) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from shoal.base.ids import NodeId
+from shoal.base.errors import InvariantViolated
+from shoal.base.ids import NodeId, StreamId
+from shoal.base.units import US_NS
 from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.protocols.streams.link_delay import LinkDelay
+from shoal.protocols.streams.messages import Probe, Rtt
 from shoal.protocols.streams.takeover import Takeover
-from shoal.protocols.streams.topology import Pair, TopologyPolicy
+from shoal.protocols.streams.topology import Pair, Probes, TopologyPolicy
 
 
 class Member(msgspec.Struct):
@@ -19,6 +25,8 @@ class Member(msgspec.Struct):
     acknowledged: bool = True
     handling_us: int = 0
     """How long a message stays there before it goes on."""
+    probing: tuple[NodeId, ...] = ()
+    """Whom it was asked to measure."""
 
 
 class TrackedStream(msgspec.Struct):
@@ -31,3 +39,55 @@ class TrackedStream(msgspec.Struct):
     members: dict[NodeId, Member] = {}
     unanswered: dict[NodeId, int] = {}  # member -> when its instruction was sent, oldest first
     delays: dict[Pair, LinkDelay] = {}  # links that somebody measured
+    improve_at_ns: int | None = None
+    """When the policy's next round is due."""
+
+    def is_settled(self, node: NodeId) -> bool:
+        """Whether a member has done what it was last told."""
+        return self.members[node].acknowledged
+
+    def next_round(self, stream: StreamId, now_ns: int) -> list[Effect]:
+        """Have the policy's next round come, unless it comes soon enough."""
+        pause_ns = self.policy.pause_ns
+        if pause_ns is None:
+            return []
+        if self.improve_at_ns is not None and self.improve_at_ns <= now_ns + pause_ns:
+            return []
+        self.improve_at_ns = now_ns + pause_ns
+        return [SetTimer(("improve", stream), pause_ns)]
+
+    def ask_probes(self, stream: StreamId, probes: Probes) -> list[Effect]:
+        """Have members measure how far others are."""
+        effects: list[Effect] = []
+        for node, others in probes:
+            self.members[node].probing = others
+            contacts = tuple([self.members[other].contact for other in others])
+            effects.append(Send(Probe(stream, contacts), (node,)))
+        return effects
+
+    def probed(self, node: NodeId, rtts: Sequence[Rtt]) -> bool:
+        """A member has measured; False, and nothing is learned, if it was not asked for that."""
+        member = self.members[node]
+        asked, member.probing = member.probing, ()
+        if any(rtt.peer not in asked for rtt in rtts):
+            return False
+        for rtt in rtts:
+            if rtt.peer in self.members:
+                self.policy.delay_learned(node, rtt.peer, rtt.rtt_us * US_NS)
+        return True
+
+    def check_invariants(self, stream: StreamId, newest: tuple[int, int]) -> None:
+        """Raise InvariantViolated on impossible state; newest is the last instruction's version."""
+        self.policy.check_invariants()
+        if list(self.policy.nodes) != list(self.members):
+            raise InvariantViolated(f"{stream}: members and topology disagree")
+        for pair in self.delays:
+            if pair.b not in self.policy.neighbours(pair.a):
+                raise InvariantViolated(f"{stream}: a round trip without a link")
+        for node, member in self.members.items():
+            if member.version > newest:
+                raise InvariantViolated(f"{stream}: a counter from the future")
+            if any(n not in self.members for n in self.policy.neighbours(node)):
+                raise InvariantViolated(f"{stream}: {node.hex()} is linked to a non-member")
+            if member.acknowledged == (node in self.unanswered):
+                raise InvariantViolated(f"{stream}: {node.hex()} answered and unanswered")

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS, US_NS
 from shoal.kernel.contact import Contact
@@ -42,6 +41,7 @@ from shoal.protocols.streams.messages import (
     Join,
     Leave,
     Left,
+    Probed,
     Report,
     Status,
     StorageNodes,
@@ -104,19 +104,7 @@ class Tracker:
     def check_invariants(self) -> None:
         """Raise InvariantViolated on impossible state."""
         for stream, state in self.streams.items():
-            state.policy.check_invariants()
-            if list(state.policy.nodes) != list(state.members):
-                raise InvariantViolated(f"{stream}: members and topology disagree")
-            for pair in state.delays:
-                if pair.b not in state.policy.neighbours(pair.a):
-                    raise InvariantViolated(f"{stream}: a round trip without a link")
-            for node, member in state.members.items():
-                if member.version > (self.epoch, self.counter):
-                    raise InvariantViolated(f"{stream}: a counter from the future")
-                if any(n not in state.members for n in state.policy.neighbours(node)):
-                    raise InvariantViolated(f"{stream}: {node.hex()} is linked to a non-member")
-                if member.acknowledged == (node in state.unanswered):
-                    raise InvariantViolated(f"{stream}: {node.hex()} answered and unanswered")
+            state.check_invariants(stream, (self.epoch, self.counter))
 
     # Messages
 
@@ -244,6 +232,8 @@ class Tracker:
             return self._forget(key[1], "gone") if key[1] in self._gone else []
         if key[0] == "settle":
             return self._settle(key[1])
+        if key[0] == "improve":
+            return self._improve(key[1])
         return self._resend(key[1])
 
     def _sweep(self) -> list[Effect]:
@@ -263,6 +253,25 @@ class Tracker:
         for node in due:
             effects.extend(self._say(stream, state, node))
         return effects + self._resend_timer(stream, state)
+
+    # Improving
+
+    def _improve(self, stream: StreamId) -> list[Effect]:
+        state = self.streams.get(stream)
+        if state is None:
+            return []
+        state.improve_at_ns = None
+        if state.takeover is not None:
+            return state.next_round(stream, self._now_ns)
+        improved = state.policy.improve(state.is_settled, self._now_ns)
+        effects = self._apply(stream, state, improved.changes)
+        return effects + state.ask_probes(stream, improved.probes)
+
+    def _on_probed(self, peer: NodeId, probed: Probed) -> list[Effect]:
+        state = self.streams.get(probed.stream)
+        if state is None or peer not in state.members:
+            return self._not_a_member(peer, probed.stream)
+        return [] if state.probed(peer, probed.rtts) else [Rejected(peer, "unasked-probe")]
 
     # Taking over
 
@@ -337,12 +346,13 @@ class Tracker:
         changes: LinkChanges,
         also: tuple[NodeId, ...] = (),
     ) -> list[Effect]:
-        """Turn link changes into records and instructions."""
+        """Turn link changes into records and instructions; see when the next round is due."""
         for pair in changes.removed:
             state.delays.pop(pair, None)
         effects: list[Effect] = [
             *(LinkChanged(stream, pair.a, pair.b, False) for pair in changes.removed),
             *(LinkChanged(stream, pair.a, pair.b, True) for pair in changes.added),
+            *state.next_round(stream, self._now_ns),
         ]
         nodes = dict.fromkeys((*also, *changes.touched()))
         return effects + self._instruct(stream, state, tuple(nodes))
@@ -385,5 +395,6 @@ _MESSAGES: dict[type, Callable[[Tracker, NodeId, Any], list[Effect]]] = {
     Leave: Tracker._on_leave,
     Status: Tracker._on_status,
     Report: Tracker._on_report,
+    Probed: Tracker._on_probed,
     FindStorage: Tracker._on_find_storage,
 }

@@ -14,8 +14,10 @@ from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
     READER_MESSAGES,
     TRACKER_MESSAGES,
+    Announce,
     Body,
     Close,
+    Feed,
     Fill,
     FillDone,
     FindStorage,
@@ -28,9 +30,12 @@ from shoal.protocols.streams.messages import (
     Open,
     Ping,
     Pong,
+    Probe,
+    Probed,
     Report,
     Status,
     StorageNodes,
+    Want,
 )
 
 AnyMessage = (
@@ -40,13 +45,18 @@ AnyMessage = (
     | Heads
     | Fill
     | FillDone
+    | Feed
+    | Announce
+    | Want
     | Ping
     | Pong
     | Join
     | Leave
     | Status
     | Report
+    | Probed
     | Instruction
+    | Probe
     | Left
     | FindStorage
     | StorageNodes

@@ -1,0 +1,118 @@
+"""What the members of a stream have told of their round trips: a bounded number for each.
+
+A row for each member, with its newest words; a word is half a round trip, in milliseconds. Both
+ends of a link measure the same, so that one pair may have two words. The larger one counts: an
+answer can be held back but not given early, so whoever looks nearer than it is has lied.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.base.units import S_NS
+
+WORDS_MAX = 24  # of each member: its links, and as many probes as tell where it is
+NOBODY = -1
+HALF_LIFE_NS = 600 * S_NS  # a word of this age counts half: routes change
+
+Floats = NDArray[np.float64]
+Slots = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Words(msgspec.Struct, frozen=True):
+    """All words, in order of who said them on whom."""
+
+    slot: Slots
+    peer: Slots
+    ms: Floats
+    answer_ms: Floats
+    """What the other said on the same pair; not a number if nothing."""
+    weight: Floats
+    """1 for a new word, less for an older one."""
+
+
+class Pairs(msgspec.Struct, frozen=True):
+    """Measured pairs of members, the smaller slot first, in order of their key."""
+
+    a: Slots
+    b: Slots
+    ms: Floats
+    weight: Floats
+    key: Slots
+
+
+class RoundTrips:
+    """Words by slot: a small number that stands for a member while it is one."""
+
+    def __init__(self) -> None:
+        self._peers: Slots = np.full((0, WORDS_MAX), NOBODY)
+        self._ms: Floats = np.zeros((0, WORDS_MAX))
+        self._told_ns: Slots = np.zeros((0, WORDS_MAX), np.int64)
+
+    @property
+    def capacity(self) -> int:
+        """How many slots there are."""
+        return len(self._peers)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more members."""
+        more = capacity - self.capacity
+        self._peers = np.concatenate((self._peers, np.full((more, WORDS_MAX), NOBODY)))
+        self._ms = np.concatenate((self._ms, np.zeros((more, WORDS_MAX))))
+        self._told_ns = np.concatenate((self._told_ns, np.zeros((more, WORDS_MAX), np.int64)))
+
+    def learn(self, slot: int, peer: int, ms: float, now_ns: int) -> None:
+        """A member's newest word on another, in place of its last on the same, or its oldest."""
+        peers = self._peers[slot]
+        known = np.flatnonzero(peers == peer)
+        if known.size:
+            at = int(known[0])
+        else:
+            free = np.flatnonzero(peers == NOBODY)
+            at = int(free[0]) if free.size else int(self._told_ns[slot].argmin())
+        peers[at] = peer
+        self._ms[slot, at] = ms
+        self._told_ns[slot, at] = now_ns
+
+    def forget(self, slot: int) -> None:
+        """A member is gone, and with it what it said and what was said of it."""
+        self._peers[slot] = NOBODY
+        self._peers[self._peers == slot] = NOBODY
+
+    def known(self, slot: int) -> Slots:
+        """Whom a member has measured."""
+        peers = self._peers[slot]
+        known: Slots = peers[peers != NOBODY]
+        return known
+
+    def rows(self, slots: Slots) -> tuple[Slots, Floats]:
+        """Whom some members have measured, and what; NOBODY where a row ends early."""
+        return self._peers[slots], self._ms[slots]
+
+    def words(self, now_ns: int) -> Words:
+        """All that was said, each with what the other said on it."""
+        slot, at = np.nonzero(self._peers != NOBODY)
+        key = slot * self.capacity + self._peers[slot, at]
+        order = np.argsort(key)
+        key, slot, at = key[order], slot[order], at[order]
+        peer, ms = self._peers[slot, at], self._ms[slot, at]
+        back = peer * self.capacity + slot
+        found = np.minimum(np.searchsorted(key, back), max(len(key) - 1, 0))
+        answer_ms = np.where(key[found] == back, ms[found], np.nan) if key.size else ms
+        age_ns = np.maximum(now_ns - self._told_ns[slot, at], 0)
+        return Words(slot, peer, ms, answer_ms, HALF_LIFE_NS / (HALF_LIFE_NS + age_ns))
+
+    def pairs(self, words: Words, trusted: Flags) -> Pairs:
+        """Every pair that somebody measured who is trusted, once."""
+        answered = trusted[words.peer] & ~np.isnan(words.answer_ms)
+        # Of two words, the larger one, which the smaller slot brings along.
+        chosen = trusted[words.slot] & ((words.slot < words.peer) | ~answered)
+        ms = np.where(answered, np.fmax(words.ms, words.answer_ms), words.ms)[chosen]
+        slot, peer = words.slot[chosen], words.peer[chosen]
+        a, b = np.minimum(slot, peer), np.maximum(slot, peer)
+        key = a * self.capacity + b
+        order = np.argsort(key)
+        return Pairs(a[order], b[order], ms[order], words.weight[chosen][order], key[order])
