@@ -8,7 +8,8 @@
 500 nodes over the AWS delay table; 20 of them publish 5 messages of 300 bytes a second. Every
 minute 30 % of the nodes leave, half of them with a word and half without, and as many come (back).
 With --kill-tracker the stream's tracker dies in the middle of it and is not seen again: the next
-one takes over.
+one takes over. With --redundant-feeds 0 every node gets each message once, and names of it from
+its other neighbours.
 
 What must hold: from the first message of a chain that a node is given, it is given every later one,
 once and in order, until it leaves; whoever was there from the beginning is given all; nobody is
@@ -33,7 +34,7 @@ from shoal.kernel.records import Delivered, GapAbandoned, InstructionHandled, Pu
 from shoal.lab.collector import quiet_collector
 from shoal.lab.scenario import NetworkSettings, Scenario
 from shoal.lab.streams import STREAMS_SLOT, StreamsNetwork
-from shoal.protocols.streams.commands import LeaveStream
+from shoal.protocols.streams.commands import LeaveStream, RedundantFeeds
 from shoal.sim.simulation import SimNode, Simulation
 from shoal.sim.trace import Row
 
@@ -56,6 +57,7 @@ class Settings(msgspec.Struct, frozen=True):
     minutes: float = 10.0
     churn_per_minute: float = 0.3
     kill_tracker: bool = False
+    redundant_feeds: RedundantFeeds = "all"
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -148,6 +150,7 @@ class ChurnRun:
             nodes=settings.nodes,
             join_interval_ms=JOIN_INTERVAL_MS,
             trackers=3 if settings.kill_tracker else 1,
+            redundant_feeds=settings.redundant_feeds,
         )
         self.network = StreamsNetwork(Scenario(name="churn", network=network), seed, replay=replay)
         self.simulation: Simulation = self.network.simulation
@@ -264,6 +267,8 @@ def run_one(work: tuple[int, Settings]) -> Outcome:
 def _replay(seed: int, settings: Settings) -> str:
     options = [f"--nodes {settings.nodes}", f"--publishers {settings.publishers}"]
     options += [f"--minutes {settings.minutes:g}", f"--rate {settings.rate_per_s:g}"]
+    options += [f"--churn {settings.churn_per_minute:g}"]
+    options += [f"--redundant-feeds {settings.redundant_feeds}"]
     options += ["--kill-tracker"] if settings.kill_tracker else []
     return f".venv/bin/python campaigns/churn.py --first {seed} --seeds 1 {' '.join(options)}"
 
@@ -290,6 +295,14 @@ def main() -> None:
     parser.add_argument("--publishers", type=int, default=defaults.publishers)
     parser.add_argument("--rate", type=float, default=defaults.rate_per_s, help="messages/s each")
     parser.add_argument("--minutes", type=float, default=defaults.minutes, help="simulated")
+    churn = defaults.churn_per_minute
+    parser.add_argument("--churn", type=float, default=churn, help="of all nodes, per minute (0.3)")
+    parser.add_argument(
+        "--redundant-feeds",
+        type=lambda text: text if text == "all" else int(text),
+        default="all",
+        help="feeds of a node besides the fastest, for each publisher: 0, 1, ... (all)",
+    )
     parser.add_argument("--kill-tracker", action="store_true", help="halfway, for good")
     parser.add_argument("--json", action="store_true", help="one object a line")
     options = parser.parse_args()
@@ -298,7 +311,9 @@ def main() -> None:
         publishers=options.publishers,
         rate_per_s=options.rate,
         minutes=options.minutes,
+        churn_per_minute=options.churn,
         kill_tracker=options.kill_tracker,
+        redundant_feeds=options.redundant_feeds,
     )
     bad = 0
     for outcome in outcomes(options, settings):

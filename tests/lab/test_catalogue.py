@@ -31,7 +31,7 @@ def test_a_path_is_taken_as_it_is(tmp_path: Path) -> None:
 def test_an_unknown_name_lists_what_there_is() -> None:
     with pytest.raises(NotFound, match=r"'streams-smok': did you mean streams-smoke\? .*-2048"):
         find_scenario("streams-smok")
-    with pytest.raises(NotFound, match=r"'qqq': there are streams-2048, "):
+    with pytest.raises(NotFound, match=r"'qqq': there are aware-aws, .*, streams-2048, "):
         find_scenario("qqq")
 
 

@@ -45,6 +45,8 @@ def test_the_plan_of_a_run(file: Path) -> None:
         tuple(at * 10 * MS_NS for at in times) for times in ((0, 3, 6), (1, 4), (2, 5))
     )
     assert plan.end_ns == 60 * MS_NS + 2 * S_NS
+    assert plan.redundant_feeds is None
+    assert make_plan(load_scenario(file, ["redundant_feeds=1"]), 7).redundant_feeds == 1
 
 
 def test_publishers_are_drawn_by_the_seed(file: Path) -> None:

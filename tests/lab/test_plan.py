@@ -38,6 +38,8 @@ values = {
     "network.degree": st.integers(3, 64),
     "network.delays": st.floats(0, 500) | st.just("aws"),
     "network.wire": st.booleans(),
+    "network.policy": st.sampled_from(["random", "near-half", "aware"]),
+    "network.redundant_feeds": st.integers(0, 64) | st.just("all"),
     "workload.settle_s": st.floats(0, 100),
     "workload.publishers": st.sampled_from(["random", "in-turn"]),
     "seed": st.integers(0, 20),

@@ -23,6 +23,7 @@ from shoal.kernel.tables import TENTH_NS
 from shoal.lab import records
 from shoal.lab.records import Place, StreamRecords, Surroundings
 from shoal.lab.results import NEVER_NS, StreamResults
+from shoal.sim.delays import RegionTable
 from shoal.sim.trace import Row, by_kind
 from tests.lab.test_results import ALL_READY, STREAM, A, B, C, D, message, published, received
 
@@ -37,7 +38,7 @@ def tables(
     rows: list[Row],
     running: tuple[NodeId, ...] = (A, B, C, D),
     edges: list[tuple[StreamId, int, int, int]] | None = None,
-    delays_ns: dict[tuple[str, str], int] | None = None,
+    delays: RegionTable = RegionTable((), ()),  # noqa: B008 - it cannot change
 ) -> dict[str, pa.Table]:
     """Of one trace, handed over in batches of several sizes, which must not matter."""
     found = []
@@ -47,7 +48,7 @@ def tables(
         for at in range(0, len(rows), size):
             results(by_kind(rows[at : at + size]))
             gathered(by_kind(rows[at : at + size]))
-        world = Surroundings(dict.fromkeys(running, 0), edges or [], delays_ns or {})
+        world = Surroundings(dict.fromkeys(running, 0), edges or [], delays)
         found.append(gathered.tables("r", world))
     assert found[0] == found[1] == found[2]
     return found[0]
@@ -138,9 +139,12 @@ def test_what_is_rare_is_kept_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_the_trace_does_not_tell_is_told() -> None:
-    made = tables([], edges=[(STREAM, 0, 1, 2_500_000)], delays_ns={("x", "y"): 7_000})
+    delays = RegionTable(("x", "y"), ((1_000, 7_000), (9_999, 2_000)))
+    made = tables([], edges=[(STREAM, 0, 1, 2_500_000)], delays=delays)
     assert rows_of(made["topologies"], "stream", "a", "b", "delay_us") == [(STREAM, 0, 1, 2500)]
-    assert rows_of(made["delays"], "a", "b", "delay_us") == [("x", "y", 7)]
+    assert rows_of(made["delays"], "a", "b", "delay_us") == [
+        ("x", "x", 1), ("x", "y", 7), ("y", "x", 9), ("y", "y", 2),
+    ]  # fmt: skip
 
 
 def test_a_run_without_messages_has_empty_tables() -> None:

@@ -19,7 +19,7 @@ from shoal.kernel.records import (
     Rejected,
     RttMeasured,
 )
-from shoal.lab.results import Degrees, Hops, Spread, StreamFigures, StreamResults
+from shoal.lab.results import YOUNG_NS, Degrees, Hops, Spread, StreamFigures, StreamResults
 from shoal.sim.trace import by_kind
 
 STREAM = StreamId("0x0/test")
@@ -154,6 +154,24 @@ def test_control_and_rejections_are_counted() -> None:
     assert (control.links_made, control.links_cut) == (2, 1)
     assert result.rejected == {"malformed": 1, "stale": 2}
     assert result.duplicates_per_message == 0.0
+
+
+def test_links_are_young_for_a_while_after_their_last_change() -> None:
+    results = StreamResults((A, B, C, D))
+    results(
+        by_kind(
+            [
+                (1, D, LinkChanged(STREAM, A, B, True)),
+                (2, D, LinkChanged(STREAM, B, C, True)),
+                (9, D, LinkChanged(STREAM, B, A, False)),
+            ]
+        )
+    )
+    link, other = tuple(sorted((A, B))), tuple(sorted((B, C)))
+    assert results.young_links(9) == {link, other}
+    assert results.young_links(YOUNG_NS + 1) == {link, other}
+    assert results.young_links(YOUNG_NS + 2) == {link}
+    assert results.young_links(YOUNG_NS + 9) == set()
 
 
 def test_an_empty_run_has_figures_too() -> None:

@@ -25,6 +25,7 @@ from shoal.lab.run_files import (
 )
 from shoal.lab.runner import run_scenario
 from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
+from shoal.pipeline.old_settings import OLD_SETTINGS
 from shoal.sim.simulation import SimulationFailure
 from tests.lab.test_runner import FailsAt
 
@@ -178,5 +179,14 @@ def test_a_name_stands_for_settings_and_seed() -> None:
     assert run_name(msgspec.structs.replace(SMALL, name="..."), 1).startswith("run-1-")
 
 
-def test_names_from_before_there_were_sockets_still_stand() -> None:
+def test_names_from_before_there_were_choices_still_stand() -> None:
     assert run_name(Scenario(name="old"), 1) == "old-1-7efd9d77"
+    chosen = [NetworkSettings(policy="aware"), NetworkSettings(policy="near-half")]
+    names = {run_name(Scenario(name="old", network=network), 1) for network in chosen}
+    assert len(names | {"old-1-7efd9d77"}) == 3
+
+
+def test_what_older_runs_were_is_the_default() -> None:
+    settings = msgspec.to_builtins(Scenario(name="any"))
+    flat = settings | {f"network.{name}": value for name, value in settings["network"].items()}
+    assert {name: flat[name] for name in OLD_SETTINGS} == OLD_SETTINGS

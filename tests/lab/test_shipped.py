@@ -11,6 +11,7 @@ from shoal.lab.catalogue import find_scenario, list_scenarios
 from shoal.lab.places import ThisProcess
 from shoal.lab.plan import load_plan
 from shoal.lab.sweep import run_plan
+from shoal.sim.faults import ServiceTime
 
 SMALL = ["nodes=[8,12]", "degree=4", "repeats=1", "on=simulator"]  # sockets: tests/system
 SMALLER = {
@@ -18,6 +19,7 @@ SMALLER = {
     "randomness": ["options.overlays=3"],
     "diameter": ["options.overlays=3"],
 }
+FEWER = {"streams-feeds": ["redundant_feeds=0"]}  # of what they sweep besides
 TABLES = {"delivery": "deliveries", "randomness": "pairs", "diameter": "diameters"}
 
 
@@ -36,9 +38,10 @@ def simulated() -> list[Path]:
 @pytest.mark.parametrize("file", simulated(), ids=lambda file: file.stem)
 def test_a_small_version_runs_and_leaves_its_tables(file: Path, tmp_path: Path) -> None:
     experiment = load_plan(file).runs[0].scenario.experiment
-    plan = load_plan(file, [*SMALL, *SMALLER[experiment]])
+    plan = load_plan(file, [*SMALL, *SMALLER[experiment], *FEWER.get(file.stem, [])])
     runs = list(run_plan(plan, ThisProcess(), folder=tmp_path))
-    assert [run.failure for run in runs] == ["", ""]
+    assert {run.planned.scenario.network.nodes for run in runs} == {8, 12}
+    assert not [run.failure for run in runs if run.failure]
     for run in runs:
         scenario = run.planned.scenario
         table = pq.read_table(tmp_path / run.planned.run / f"{TABLES[experiment]}.parquet")
@@ -58,5 +61,13 @@ def test_the_published_experiments_have_their_published_settings() -> None:
     redundancy = load_plan(find_scenario("streams-redundancy")).runs
     assert [run.scenario.network.degree for run in redundancy] == [*range(4, 17)]
     assert {run.scenario.network.nodes for run in redundancy} == {64}
+    aware = load_plan(find_scenario("aware-aws")).runs
+    assert len(aware) == 3 * 4 * 9
+    assert {run.scenario.faults for run in aware} == {(ServiceTime(per_message_ms=0.1),)}
+    for name in ("sphere", "transit-stub"):
+        runs = load_plan(find_scenario(f"aware-{name}")).runs
+        assert {(r.scenario.network.nodes, r.scenario.network.delays) for r in runs} == {
+            (1000, name)
+        }
     (randomness,) = load_plan(find_scenario("streams-randomness")).runs
     assert randomness.scenario.network.nodes == randomness.scenario.options.overlays == 1000

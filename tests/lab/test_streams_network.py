@@ -185,6 +185,18 @@ def test_a_link_that_only_the_tracker_knows_is_found() -> None:
         check_overlay(network)
 
 
+def test_a_link_that_is_being_made_or_cut_may_be_known_to_the_tracker_alone() -> None:
+    network = joined()
+    node = network.nodes[3]
+    policy = network.policy()
+    changes = policy.link_failed(node.id, policy.neighbours(node.id)[0])
+    young = {(pair.a, pair.b) for pair in (*changes.added, *changes.removed)}
+    check_overlay(network, young)
+    old = young - {(changes.added[0].a, changes.added[0].b)}
+    with pytest.raises(InvariantViolated, match="its tracker wants"):
+        check_overlay(network, old)
+
+
 def test_a_network_in_two_parts_is_found() -> None:
     network = joined(nodes=8)
     network.tracker.crash()  # else it would repair, and complain first

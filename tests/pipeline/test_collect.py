@@ -14,7 +14,15 @@ from pyspark.sql import SparkSession
 from shoal.base.errors import NotFound, ShoalError, UsageError
 from shoal.pipeline.jobs.collect import collect_folder, count_provenance, mean_absolute
 from shoal.pipeline.jobs.collected import Collected, Diameter
-from shoal.pipeline.jobs.stages import CHECKING, COUNTING, OVERLAYS, PATHS, Stage, plan_stages
+from shoal.pipeline.jobs.stages import (
+    CHECKING,
+    COMPARING,
+    COUNTING,
+    OVERLAYS,
+    PATHS,
+    Stage,
+    plan_stages,
+)  # fmt: skip
 from shoal.pipeline.reading import find_runs
 from tests.pipeline.frames import (
     delivery,
@@ -215,7 +223,10 @@ def test_stages_follow_one_another_and_take_what_their_rows_take() -> None:
     assert ends[-1] == pytest.approx(1.0)
     assert stages[COUNTING].end - stages[COUNTING].begin > 0.5
     assert stages[PATHS].end - stages[PATHS].begin < 0.2
-    assert stages[OVERLAYS].begin == stages[OVERLAYS].end, "nothing to do"
+    for said in (OVERLAYS, COMPARING):
+        assert stages[said].begin == stages[said].end, "nothing to do"
+    stages = plan_stages([small, large], [large])
+    assert stages[COMPARING].end - stages[COMPARING].begin > 0.3
 
 
 def test_provenance_is_told_once() -> None:

@@ -28,6 +28,18 @@ def test_runs_that_differ_in_their_seed_are_repeats() -> None:
     ]
 
 
+def test_runs_from_before_there_was_a_choice_are_repeats_of_those_that_chose_the_same() -> None:
+    newer = settings("x", on="simulator")
+    newer["network"] |= {"policy": "random", "redundant_feeds": "all", "liars": 0.0, "lie": "near"}
+    aware = settings("x")
+    aware["network"]["policy"] = "aware"
+    points = group_runs([found("a", 1, settings("x")), found("b", 2, newer), found("c", 1, aware)])
+    assert [(p.label, [run.run for run in p.runs]) for p in points] == [
+        ("nodes 32, degree 4, policy aware", ["c"]),
+        ("nodes 32, degree 4, policy random", ["a", "b"]),
+    ]
+
+
 def test_points_are_in_the_order_of_numbers() -> None:
     runs = [found(str(n), 1, settings("x", n)) for n in (1024, 32, 256)]
     assert [point.label for point in group_runs(runs)] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from shoal.base.errors import ConfigError
 from shoal.base.units import MS_NS, US_NS
 from shoal.sim import ConstantDelay, RegionDelay, load_table
-from shoal.sim.delays import parse_table
+from shoal.sim.delays import RegionTable, parse_table, table_of
 
 GOOD = "from\tnear\tfar\nnear\t0.5\t80\nfar\t90.25\t1\n"
 
@@ -64,6 +65,18 @@ def test_any_file_can_be_given(tmp_path: Path) -> None:
     file = tmp_path / "mine.tsv"
     file.write_text(GOOD + "\n\n")
     assert load_table(str(file)) == parse_table(GOOD, "good")
+    packed = tmp_path / "mine.tsv.gz"
+    packed.write_bytes(gzip.compress(GOOD.encode()))
+    assert load_table(str(packed)) == parse_table(GOOD, "good")
+
+
+def test_the_regions_of_some_nodes_are_a_table_again() -> None:
+    model = RegionDelay(parse_table(GOOD, "good"))
+    assert table_of(model, [3, 0, 2]) == parse_table(
+        "from\tfar\tnear\nfar\t1\t90.25\nnear\t80\t0.5\n", "by name"
+    )
+    assert table_of(model, [2]) == parse_table("from\tnear\nnear\t0.5\n", "one")
+    assert table_of(model, []) == RegionTable((), ())
 
 
 @pytest.mark.parametrize(
@@ -101,7 +114,15 @@ def test_a_table_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None
         ConfigError, match="no delay table 'nowhere': give a TSV file or one of aws"
     ):
         load_table("nowhere")
-    file = tmp_path / "binary.tsv"
-    file.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match=r"binary\.tsv"):
-        load_table(str(file))
+    packed = gzip.compress(GOOD.encode())
+    damaged = packed[:12] + b"\xff\xff" + packed[14:]
+    for name, content in [
+        ("binary.tsv", b"\xff\xfe\x00"),
+        ("text.tsv.gz", GOOD.encode()),
+        ("short.tsv.gz", packed[:-9]),
+        ("damaged.tsv.gz", damaged),
+    ]:
+        file = tmp_path / name
+        file.write_bytes(content)
+        with pytest.raises(ConfigError, match=rf"{name}: no delay table can be read"):
+            load_table(str(file))

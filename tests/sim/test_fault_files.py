@@ -12,6 +12,7 @@ from shoal.kernel.records import FaultInjected
 from shoal.sim.faults import (
     AnyFault,
     Bandwidth,
+    Churn,
     ClockDrift,
     Crash,
     Duplication,
@@ -27,6 +28,7 @@ from tests.support.tiny_network import TinyNetwork
 
 GOOD: list[tuple[str, Fault]] = [
     ('kind = "bandwidth"\nmbit_s = 10', Bandwidth(mbit_s=10.0)),
+    ('kind = "churn"\nper_minute = 0.3\naway_s = 9', Churn(per_minute=0.3, away_s=9.0)),
     ('kind = "clock_drift"\noffset_ms = 50\nppm = 20.5', ClockDrift(offset_ms=50.0, ppm=20.5)),
     ('kind = "crash"\nfraction = 0.1\nend_s = 9', Crash(fraction=0.1, end_s=9.0)),
     ('kind = "duplication"\nprobability = 1', Duplication(probability=1.0)),
@@ -65,6 +67,8 @@ def test_every_kind_is_shown_above() -> None:
             "end_s must come after start_s",
         ),
         ('kind = "bandwidth"\nmbit_s = 0', "mbit_s"),
+        ('kind = "churn"\nper_minute = 0', "per_minute"),
+        ('kind = "churn"\nper_minute = 1\naway_s = 0', "away_s"),
         ('kind = "jitter"\nmean_ms = inf', "mean_ms"),
         ('kind = "clock_drift"\nppm = 1e6', "ppm"),
         ('kind = "partition"\nend_s = 4', "either regions or a fraction"),
@@ -89,6 +93,7 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
     "fault",
     [
         Bandwidth(mbit_s=1, start_s=1, end_s=2),
+        Churn(per_minute=1, start_s=1, end_s=2),
         ClockDrift(ppm=1, start_s=1, end_s=2),
         Crash(fraction=0.5, start_s=1, end_s=2),
         Duplication(probability=0.5, start_s=1, end_s=2),

@@ -23,7 +23,7 @@ from shoal.kernel.records import FaultInjected, LinkUp
 from shoal.sim import RegionDelay, SimulationFailure
 from shoal.sim.clocks import DriftingClock
 from shoal.sim.delays import parse_table
-from shoal.sim.faults import ClockDrift, Crash, Partition, ServiceTime
+from shoal.sim.faults import Churn, ClockDrift, Crash, Partition, ServiceTime
 from shoal.sim.simulation import START_NS
 from tests.support.machines import echo, peer_id
 from tests.support.tiny_network import DELAY_MS, PURPOSE, TinyNetwork
@@ -138,6 +138,58 @@ def test_a_fraction_of_the_running_nodes_dies_and_comes_back() -> None:
         FaultInjected("crash", "10 nodes"),
         FaultInjected("crash", "10 nodes start again"),
     ]
+
+
+# Churn
+
+
+def test_nodes_go_and_come_back_at_the_rate_that_is_asked_for() -> None:
+    net = TinyNetwork(50)
+    Churn(per_minute=0.5, away_s=12, start_s=60, end_s=660).install(net.simulation)
+    net.run(59)
+    assert all(node.host is not None for node in net.nodes)
+    away = []
+    for _ in range(60):
+        net.run(10)
+        away.append(sum(node.host is None for node in net.nodes))
+    # 25 a minute, each away for a fifth of one: five at a time.
+    assert 3 < sum(away) / len(away) < 7
+    net.run(2)
+    assert all(node.host is not None for node in net.nodes), "the end brings everybody back"
+    deaths = sum(node.incarnation - 1 for node in net.nodes)
+    assert 200 < deaths < 300
+    assert net.records(FaultInjected) == [
+        FaultInjected("churn", "0.5 of all a minute"),
+        FaultInjected("churn", f"{deaths} deaths"),
+    ]
+    net.run(120)
+    assert sum(node.incarnation - 1 for node in net.nodes) == deaths
+
+
+def test_churn_leaves_one_alive_and_others_alone() -> None:
+    net = TinyNetwork(4)
+    for node in net.nodes[:2]:
+        node.role = "victim"
+    Churn(per_minute=10, away_s=1e6, role="victim").install(net.simulation)
+    Churn(per_minute=10, role="nobody").install(net.simulation)
+    net.run(600)
+    assert sum(node.host is None for node in net.nodes[:2]) == 1
+    assert [node.incarnation for node in net.nodes[2:]] == [1, 1]
+
+
+def test_peers_notice_who_goes() -> None:
+    net = TinyNetwork()
+    Churn(per_minute=10, away_s=1e6, start_s=1, detect_s=3).install(net.simulation)
+    net.link()
+    died_s = None
+    while died_s is None:
+        net.run(0.1)
+        died_s = net.simulation.time_s if any(n.host is None for n in net.nodes) else None
+    (left,) = [number for number, node in enumerate(net.nodes) if node.host is not None]
+    net.run(2.8)
+    assert net.machine(left).heard() == []
+    net.run(0.2)
+    assert net.machine(left).heard() == [LinkClosed((B, A)[left], PURPOSE, "crashed")]
 
 
 def test_a_node_that_runs_cannot_start_and_a_dead_one_takes_no_commands() -> None:

@@ -20,7 +20,7 @@ from shoal.lab.stream_view import M, StreamView
 from shoal.lab.streams import StreamsNetwork, expected_events
 from shoal.protocols.streams.estimate import Estimate, estimate_delays, overlay_of
 from shoal.sim.checkers import Checker
-from shoal.sim.delays import DelayModel
+from shoal.sim.delays import DelayModel, table_of
 from shoal.sim.simulation import START_NS, Simulation
 
 EVENTS_S = 50_000  # of the simulator, about
@@ -68,7 +68,8 @@ class StreamsExperiment:
         return unhealed(self.network)
 
     def check_liveness(self, figures: StreamFigures) -> None:
-        check_overlay(self.network)
+        young = self._results.young_links(self.simulation.scheduler.now_ns)
+        check_overlay(self.network, young)
         check_deliveries(self.network, figures)
 
 
@@ -94,8 +95,6 @@ def surroundings(network: StreamView[M], delays: DelayModel) -> Surroundings:
     running = network.running()
     index = {node.id: node.index for node in network.nodes}
     number = {node.id: number for number, node in enumerate(network.nodes)}
-    # One node stands for all of its region: the delay table knows regions only.
-    first = {node.region: node.index for node in reversed(network.nodes)}
     return Surroundings(
         started_ns={node.id: network.started_ns[node.id] for node in running},
         edges=[
@@ -108,11 +107,7 @@ def surroundings(network: StreamView[M], delays: DelayModel) -> Surroundings:
             for node in running
             for peer in network.active(node)
         ],
-        delays_ns={
-            (a, b): delays.one_way_ns(first[a], first[b])
-            for a in sorted(first)
-            for b in sorted(first)
-        },
+        delays=table_of(delays, [node.index for node in network.nodes]),
     )
 
 
@@ -134,6 +129,7 @@ DELIVERY = ExperimentKind(
     name="streams/delivery",
     run=simulated(StreamsExperiment),
     over_sockets=_over_sockets,
+    any_policy=True,
     figures=StreamFigures,
     rows=stream_rows,
     line=stream_line,

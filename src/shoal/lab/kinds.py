@@ -99,9 +99,17 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     options: type[msgspec.Struct] | None = None
     over_sockets: Callable[[RunRequest], Outcome] | None = None
     """The same over real connections, if there is such a thing."""
+    any_policy: bool = False
+    """Whether it makes its overlays as `network.policy` says; others are random."""
 
     def runs_on(self, scenario: Scenario) -> Callable[[RunRequest], Outcome]:
         """What runs this scenario where it says; ConfigError if nothing can."""
+        policy = scenario.network.policy
+        if policy != "random" and not self.any_policy:
+            raise ConfigError(
+                f"network.policy = {policy!r}: {self.name} has random overlays only; others are "
+                "for streams/delivery"
+            )
         if scenario.on == "simulator":
             return self.run
         if self.over_sockets is None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shoal.base.ids import MessageId, NodeId
-from shoal.base.units import MS_NS
+from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.records import (
     Delivered,
     InstructionHandled,
@@ -27,9 +27,12 @@ from shoal.kernel.records import (
     RttMeasured,
 )
 from shoal.lab.prediction import Prediction
+from shoal.protocols.streams.graph import Link
 from shoal.sim.trace import Kinds
 
 NEVER_NS = np.iinfo(np.int64).max
+YOUNG_NS = 5 * S_NS
+"""An instruction, a dial and a handshake over the longest ways there are take half of it."""
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -134,6 +137,7 @@ class StreamResults:
         self._message_numbers: dict[MessageId, int] = {}
         self._counts: Counter[type[Record]] = Counter()
         self._links_made = 0
+        self._changed_ns: dict[Link, int] = {}  # of each link, the last time that the tracker did
         self._rejected: Counter[str] = Counter()
         self._handled_ns: dict[NodeId, list[int]] = {}
         self._left_ns: dict[NodeId, int] = {}
@@ -219,6 +223,10 @@ class StreamResults:
             due=ready_ns[receivers] <= published_ns[delivered],
         )
 
+    def young_links(self, now_ns: int) -> set[Link]:
+        """Those that the tracker has made or cut a moment ago, so that nodes may be at it still."""
+        return {link for link, at_ns in self._changed_ns.items() if at_ns > now_ns - YOUNG_NS}
+
     def publisher_delays_ms(self) -> dict[NodeId, float]:
         """The mean delay of all deliveries of each node's messages."""
         messages = _column(self._messages)
@@ -253,6 +261,8 @@ class StreamResults:
 
     def _on_link_changed(self, time_ns: int, node: NodeId, record: LinkChanged) -> None:
         self._links_made += record.present
+        link = (record.a, record.b) if record.a < record.b else (record.b, record.a)
+        self._changed_ns[link] = time_ns
 
     def _on_member_changed(self, time_ns: int, node: NodeId, record: MemberChanged) -> None:
         if not record.present and record.reason == "leave":

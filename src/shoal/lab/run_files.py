@@ -32,6 +32,7 @@ from shoal.base.errors import UsageError
 from shoal.kernel.tables import RUN_FILE, RUN_FORMAT
 from shoal.lab.kinds import Tables
 from shoal.lab.scenario import Scenario
+from shoal.pipeline.old_settings import OLD_SETTINGS
 from shoal.pipeline.revision import source_commit
 
 
@@ -63,8 +64,11 @@ def run_name(scenario: Scenario, seed: int) -> str:
     # A name may hold anything; a folder's may not, and must not begin with a dot.
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", scenario.name).strip("-_") or "run"
     settings = msgspec.to_builtins(msgspec.structs.replace(scenario, about="", seed=0))
-    if scenario.on == "simulator":
-        del settings["on"]  # names are older than the choice, and still find their runs
+    for key, value in OLD_SETTINGS.items():
+        *tables, field = key.split(".")
+        holder = settings[tables[0]] if tables else settings
+        if holder[field] == value:
+            del holder[field]  # names are older than the choice, and still find their runs
     digest = blake2b(msgspec.json.encode(settings), digest_size=4).hexdigest()
     return f"{plain}-{seed}-{digest}"
 

@@ -36,11 +36,22 @@ from msgspec import Meta
 from shoal.base.errors import ConfigError
 from shoal.base.units import ns_of_ms
 from shoal.lab.kinds import find_kind
+from shoal.lab.liars import Lie
 from shoal.lab.overrides import apply_overrides
 from shoal.lab.settings_errors import explain
+from shoal.protocols.streams.commands import RedundantFeeds
 from shoal.protocols.streams.config import CONTENT_BYTES_MAX, DEGREE_DEFAULT, DEGREE_MAX
 from shoal.sim.delays import BUILT_IN, ConstantDelay, DelayModel, RegionDelay, load_table
-from shoal.sim.faults import AnyFault, Bandwidth, ClockDrift, Crash, Loss, Partition, parse_fault
+from shoal.sim.faults import (
+    AnyFault,
+    Bandwidth,
+    Churn,
+    ClockDrift,
+    Crash,
+    Loss,
+    Partition,
+    parse_fault,
+)
 
 NODES_MAX = 1_000_000  # more do not fit into the memory of one machine
 TRACKERS_MAX = 100
@@ -65,9 +76,22 @@ class NetworkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     degree: Annotated[int, Meta(ge=DEGREE_MIN, le=DEGREE_MAX)] = DEGREE_DEFAULT
 
+    policy: Literal["random", "near-half", "aware"] = "random"
+    """How the tracker chooses links: blindly, by true delays that only a simulation knows (the
+    literature's baseline), or by what nodes measure."""
+
+    redundant_feeds: RedundantFeeds = "all"
+    """How many neighbours besides the fastest send a node each publisher's messages."""
+
     trackers: Annotated[int, Meta(ge=1, le=TRACKERS_MAX)] = 1
 
     join_interval_ms: Milliseconds = 10.0
+
+    liars: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    """What part of the nodes lies to the tracker about round trips; in the simulator only."""
+
+    lie: Lie = "near"
+    """And what they say: see liars.py."""
 
     wire: bool = False
     """Every message goes through its codec, as bytes."""
@@ -251,6 +275,8 @@ def _loses_until_s(fault: AnyFault) -> float | None:
         case Crash():
             # Whoever stays dead is out of the overlay soon after; the rest is repaired.
             return max(fault.start_s + fault.detect_s, fault.end_s or 0.0)
+        case Churn():
+            return math.inf if fault.end_s is None else fault.end_s + fault.detect_s
         case ClockDrift(offset_ms=offset_ms):
             if offset_ms <= HARMLESS_OFFSET_MS:
                 return None

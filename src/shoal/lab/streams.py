@@ -22,13 +22,14 @@ from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
+from shoal.lab.liars import LyingNode
+from shoal.lab.policies import make_policy
 from shoal.lab.scenario import NetworkSettings, Scenario, delay_model
 from shoal.lab.stream_view import in_one_piece
-from shoal.protocols.streams.commands import BINARY, JoinStream, Publish
+from shoal.protocols.streams.commands import BINARY, JoinStream, Publish, feeds_of
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.placed import read_placed
-from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.topology import TopologyPolicy
 from shoal.protocols.streams.tracked_stream import TrackedStream
@@ -107,6 +108,9 @@ class StreamsNetwork:
         ]
         """In the order in which the stream goes to them."""
         self.tracker = self.trackers[0]
+        count = round(settings.liars * len(self.nodes))
+        drawn = self.simulation.random("liars").sample(self.nodes, count)
+        self.liars = frozenset(node.id for node in drawn)
         self._publishers = self.nodes
         if scenario.workload.publisher_count is not None:
             count = min(scenario.workload.publisher_count, len(self.nodes))
@@ -177,20 +181,26 @@ class StreamsNetwork:
         self.simulation.scheduler.after(0, self._join, (node, node.incarnation))
         rng = self.simulation.random("node", node.index, node.incarnation)
         chain = str(node.incarnation)
+        if node.id in self.liars:
+            liar = LyingNode(node.id, self._ring, key.sign, chain, rng, read=self._read)
+            return [liar.lie(self.scenario.network.lie, self.liars)]
         return [StreamNode(node.id, self._ring, key.sign, chain, rng, read=self._read)]
 
     def _make_tracker(self, node: SimNode) -> list[Machine]:
-        degree = self.scenario.network.degree
+        settings, delays = self.scenario.network, self.simulation.delays
+        index = {member.id: member.index for member in self.nodes}
 
-        def make_policy(stream: StreamId) -> TopologyPolicy:
-            return RandomPolicy(degree, self.simulation.random("policy", stream, node.incarnation))
+        def policy_of(stream: StreamId) -> TopologyPolicy:
+            rng = self.simulation.random("policy", stream, node.incarnation)
+            return make_policy(settings, rng, delays, index)
 
-        return [Tracker(make_policy, TrackerConfig(degree=degree))]
+        return [Tracker(policy_of, TrackerConfig(degree=settings.degree))]
 
     def _join(self, begun: tuple[SimNode, int]) -> None:
         node, incarnation = begun
         if node.host is not None and node.incarnation == incarnation:
-            node.command(STREAMS_SLOT, JoinStream(self.stream))
+            feeds = feeds_of(self.scenario.network.redundant_feeds)
+            node.command(STREAMS_SLOT, JoinStream(self.stream, redundant_feeds=feeds))
 
     def _schedule_message(self, number: int, rng: Random) -> None:
         # One at a time: millions of them ahead would only make the heap slow.

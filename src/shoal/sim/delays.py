@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +14,12 @@ import msgspec
 from shoal.base.errors import ConfigError
 from shoal.base.units import MS_NS, ns_of_ms
 
-BUILT_IN = {"aws": "aws-one-way-delay-ms.tsv"}
+BUILT_IN = {
+    "aws": "aws-one-way-delay-ms.tsv",
+    "sphere": "sphere-seed-1-ms.tsv.gz",
+    "transit-stub": "transit-stub-seed-1-ms.tsv.gz",
+}
+"""Regions as they were measured, and places of single nodes as underlays.py draws them."""
 
 
 class DelayModel(Protocol):
@@ -78,21 +85,36 @@ class RegionDelay:
         return node % self._count
 
 
+def table_of(model: DelayModel, nodes: Sequence[int]) -> RegionTable:
+    """The regions that these nodes are in, by name. One node stands for all of its region: that
+    is all that models know."""
+    first = {model.region(node): node for node in reversed(nodes)}
+    names = tuple(sorted(first))
+    return RegionTable(
+        names,
+        tuple(tuple([model.one_way_ns(first[a], first[b]) for b in names]) for a in names),
+    )
+
+
 def load_table(name_or_path: str) -> RegionTable:
-    """A table that ships with Shoal ("aws"), or any TSV file: a header of region names, then a
-    row per region with its name and its one-way delay in ms to each."""
+    """A table that ships with Shoal ("aws"), or any TSV file, also as .gz: a header of region
+    names, then a row per region with its name and its one-way delay in ms to each."""
     if name_or_path in BUILT_IN:
         table = files("shoal.sim").joinpath("data", BUILT_IN[name_or_path])
-        return parse_table(table.read_text(encoding="utf-8"), name_or_path)
+        return parse_table(_unpacked(table.read_bytes(), table.name), name_or_path)
     path = Path(name_or_path)
     if not path.is_file():
         raise ConfigError(
             f"no delay table {name_or_path!r}: give a TSV file or one of {', '.join(BUILT_IN)}"
         )
     try:
-        return parse_table(path.read_text(encoding="utf-8"), name_or_path)
-    except (OSError, UnicodeDecodeError) as error:
+        return parse_table(_unpacked(path.read_bytes(), path.name), name_or_path)
+    except (EOFError, OSError, UnicodeDecodeError, zlib.error) as error:
         raise ConfigError(f"{name_or_path}: no delay table can be read: {error}") from error
+
+
+def _unpacked(content: bytes, name: str) -> str:
+    return (gzip.decompress(content) if name.endswith(".gz") else content).decode()
 
 
 def parse_table(text: str, source: str) -> RegionTable:
@@ -106,6 +128,9 @@ def parse_table(text: str, source: str) -> RegionTable:
     if not names or len(dict.fromkeys(names)) < len(names) or not all(names):
         raise ConfigError(f"{source}, row {header[0]}: a header names every region once")
     rows: list[tuple[int, ...]] = []
+    # A large table has the same few thousand delays over and over: each is read once, and is one
+    # object.
+    known: dict[str, int] = {}
     for number, cells in body:
         if len(cells) != len(names) + 1:
             raise ConfigError(
@@ -116,7 +141,8 @@ def parse_table(text: str, source: str) -> RegionTable:
                 f"{source}, row {number}: {cells[0]!r} out of order: "
                 "rows name the regions in the order of the header"
             )
-        rows.append(tuple(_delay_ns(cell, source, number) for cell in cells[1:]))
+        known |= {cell: _delay_ns(cell, source, number) for cell in cells[1:] if cell not in known}
+        rows.append(tuple([known[cell] for cell in cells[1:]]))
     if len(rows) != len(names):
         raise ConfigError(f"{source}: {len(names)} regions in the header, {len(rows)} rows")
     return RegionTable(names, tuple(rows))

@@ -41,6 +41,7 @@ from shoal.lab.records import Place, StreamRecords, Surroundings
 from shoal.lab.results import StreamFigures, StreamResults
 from shoal.lab.scenario import Scenario, delay_model
 from shoal.lab.stream_summary import stream_line, stream_rows
+from shoal.sim.delays import DelayModel, table_of
 from shoal.sim.trace import Row, Trace
 
 JOIN_S = 1.1  # of one node after the other over the AWS table, measured
@@ -156,7 +157,7 @@ def _outcome(
     for row in gather_rows(ids, report):
         trace.add(*row)
     trace.flush()
-    world = _surroundings(plan, places, report)
+    world = _surroundings(plan, places, delays, report)
     degrees = {node: len(host.neighbours) for node, host in zip(nodes, report.hosts, strict=False)}
     figures = results.figures(
         world.started_ns, degrees, connected=_is_connected(world, len(nodes)), healed_ns=0
@@ -188,7 +189,9 @@ def gather_rows(ids: list[NodeId], report: UnderlayReport) -> list[Row]:
     return sorted(rows, key=lambda row: row[0])
 
 
-def _surroundings(plan: UnderlayPlan, places: list[Place], report: UnderlayReport) -> Surroundings:
+def _surroundings(
+    plan: UnderlayPlan, places: list[Place], delays: DelayModel, report: UnderlayReport
+) -> Surroundings:
     number = {place.id: at for at, place in enumerate(places)}
     hosts = list(zip(places, report.hosts, strict=False))
     stream = stream_of(plan)
@@ -199,11 +202,7 @@ def _surroundings(plan: UnderlayPlan, places: list[Place], report: UnderlayRepor
             for a, (_, host) in enumerate(hosts)
             for b in [number[NodeId(peer)] for peer in host.neighbours]
         ],
-        delays_ns={
-            (one.region, other.region): plan.delays_ns[a][b]
-            for a, one in enumerate(places)
-            for b, other in enumerate(places)
-        },
+        delays=table_of(delays, range(len(places))),
     )
 
 

@@ -117,7 +117,9 @@ class _Host:
         if self._node is not None:
             # As the overlay brings them: the source takes the age of a message when it comes, and
             # does not wait for those before it.
-            await runtime.issue(machine, JoinStream(self._stream, ordered=False))
+            feeds = plan.redundant_feeds
+            join = JoinStream(self._stream, ordered=False, redundant_feeds=feeds)
+            await runtime.issue(machine, join)
             await self._joined.wait()
         return runtime
 

@@ -13,6 +13,8 @@ class UnderlayPlan(msgspec.Struct, frozen=True, kw_only=True):
     loss: float
     """Probability that a link loses a packet."""
     degree: int
+    redundant_feeds: int | None
+    """As JoinStream has it."""
     delays_ns: tuple[tuple[int, ...], ...]
     """One way from host to host."""
     offsets_ns: tuple[tuple[int, ...], ...]

@@ -11,6 +11,7 @@ from shoal.base.errors import ConfigError
 from shoal.base.units import ns_of_ms, ns_of_seconds
 from shoal.lab.loss.plan import UnderlayPlan
 from shoal.lab.scenario import Scenario, delay_model
+from shoal.protocols.streams.commands import feeds_of
 from shoal.sim.randomness import stable_random
 
 HOSTS_MAX = 200  # a namespace and a process each, and an address with its number in one byte
@@ -53,6 +54,7 @@ def make_plan(scenario: Scenario, seed: int) -> UnderlayPlan:
         seed=seed,
         loss=options_of(scenario).loss_percent / 100,
         degree=network.degree,
+        redundant_feeds=feeds_of(network.redundant_feeds),
         delays_ns=tuple(tuple(delays.one_way_ns(a, b) for b in hosts) for a in hosts),
         offsets_ns=tuple(map(tuple, offsets)),
         size_bytes=workload.size_bytes,

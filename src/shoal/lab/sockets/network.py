@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Sequence
-from functools import partial
 from time import monotonic, time_ns
 
 from shoal.base.errors import ConfigError, ShoalError
@@ -28,14 +27,14 @@ from shoal.base.units import ns_of_seconds, seconds
 from shoal.identity import PrivateKey, SystemEntropy
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
+from shoal.lab.policies import make_policy
 from shoal.lab.scenario import NetworkSettings, Scenario, delay_model
 from shoal.lab.sockets.delayed_transport import DelayedTransport, Lateness
 from shoal.lab.stream_view import in_one_piece
 from shoal.lab.streams import StreamsNetwork, make_keys, stream_of
-from shoal.protocols.streams.commands import BINARY, JoinStream, Publish
+from shoal.protocols.streams.commands import BINARY, JoinStream, Publish, feeds_of
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.topology import TopologyPolicy
 from shoal.protocols.streams.tracked_stream import TrackedStream
@@ -144,7 +143,8 @@ class SocketsNetwork:
         await self._open(node, machine)
         assert node.host is not None
         self.started_ns[node.id] = node.host.now_ns()
-        node.host.command(machine, JoinStream(self.stream))
+        feeds = feeds_of(self.scenario.network.redundant_feeds)
+        node.host.command(machine, JoinStream(self.stream, redundant_feeds=feeds))
         deadline_s = asyncio.get_running_loop().time() + JOIN_TIMEOUT_S
         while not self._is_member(node):
             if asyncio.get_running_loop().time() > deadline_s:
@@ -215,8 +215,13 @@ class SocketsNetwork:
         await asyncio.gather(*(host.stop() for host in hosts))
 
     def _make_tracker(self) -> Tracker:
-        degree = self.scenario.network.degree
-        return Tracker(partial(_make_policy, self.seed, degree), TrackerConfig(degree=degree))
+        settings = self.scenario.network
+
+        def policy_of(stream: StreamId) -> TopologyPolicy:
+            rng = stable_random(self.seed, "policy", stream, INCARNATION)
+            return make_policy(settings, rng, self.delays, self._index)
+
+        return Tracker(policy_of, TrackerConfig(degree=settings.degree))
 
     def _is_member(self, node: SocketNode) -> bool:
         tracker = self.trackers[0].machine
@@ -226,10 +231,6 @@ class SocketsNetwork:
 
     def _one_way_ns(self, sender: NodeId, receiver: NodeId) -> int:
         return self.delays.one_way_ns(self._index[sender], self._index[receiver])
-
-
-def _make_policy(seed: int, degree: int, stream: StreamId) -> TopologyPolicy:
-    return RandomPolicy(degree, stable_random(seed, "policy", stream, INCARNATION))
 
 
 def allow_files(settings: NetworkSettings) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 
 from shoal.base.errors import ShoalError
+from shoal.base.units import ns_of_seconds
 from shoal.lab.collector import quiet_collector
 from shoal.lab.experiment import stream_figures, surroundings
 from shoal.lab.kinds import OFF, PASSED, Checks, Outcome, RunProgress, RunRequest, Tables
@@ -17,7 +18,7 @@ from shoal.lab.liveness import check_deliveries, check_overlay
 from shoal.lab.records import Place, StreamRecords
 from shoal.lab.results import Held, StreamFigures, StreamResults
 from shoal.lab.sockets.clock import LabLoop
-from shoal.lab.sockets.network import SocketsNetwork, allow_files, joining_order
+from shoal.lab.sockets.network import EPOCH_NS, SocketsNetwork, allow_files, joining_order
 from shoal.protocols.streams.estimate import Estimate, estimate_delays, overlay_of
 from shoal.sim.randomness import stable_random
 from shoal.sim.simulation import SimulationFailure
@@ -83,7 +84,8 @@ class _Play:
             figures = self._figures()
             check = self._request.check is not False
             if check:
-                check_overlay(network)
+                now_ns = EPOCH_NS + ns_of_seconds(loop.time())
+                check_overlay(network, self._results.young_links(now_ns))
                 check_deliveries(network, figures)
             return Outcome(
                 figures=figures,

@@ -19,8 +19,10 @@ from shoal.pipeline.jobs.collected import Collected, DelayCurve, Point, Provenan
 from shoal.pipeline.jobs.overlays import collect_diameters, collect_matrices
 from shoal.pipeline.jobs.paths import predict_delays
 from shoal.pipeline.jobs.points import PointOfRuns, group_runs
+from shoal.pipeline.jobs.policies import collect_policies, compared_points
 from shoal.pipeline.jobs.stages import (
     CHECKING,
+    COMPARING,
     COUNTING,
     LOOKING,
     OVERLAYS,
@@ -48,7 +50,9 @@ def collect_folder(folder: str, session: StartSpark, tell: Tell = lambda stage: 
     runs, problems = find_runs(folder)
     _refuse_nothing(folder, runs, problems)
     tables = [run.info["tables"] for run in runs]
-    stages = plan_stages(tables)
+    groups = group_runs(runs)
+    compared = [run for number in compared_points(groups) for run in groups[number].runs]
+    stages = plan_stages(tables, [run.info["tables"] for run in compared])
     tell(stages[STARTING])
     spark = session(sum(sum(rows.values()) for rows in tables))
     try:
@@ -73,6 +77,8 @@ def _collect(folder: str, runs: Runs, stages: Mapping[str, Stage], tell: Tell) -
     shortest = _shortest(runs)
     tell(stages[OVERLAYS])
     matrices, diameters = collect_matrices(runs, numbers), collect_diameters(runs, numbers)
+    tell(stages[COMPARING])
+    policies = collect_policies(runs, groups)
     points = [
         Point(
             scenario=group.scenario,
@@ -80,12 +86,18 @@ def _collect(folder: str, runs: Runs, stages: Mapping[str, Stage], tell: Tell) -
             settings=group.settings,
             label=group.label,
             runs=tuple(
-                run_figures(run, figures.get(run.run, {}), shortest.get(run.run))
+                run_figures(
+                    run,
+                    figures.get(run.run, {}) | policies.of_run(run.run),
+                    shortest.get(run.run),
+                )
                 for run in group.runs
             ),
             delays=curves.get(number),
             matrix=matrices.get(number),
             diameters=diameters.get(number, ()),
+            stretch=policies.stretches.get(number),
+            links=policies.maps.get(number),
         )
         for number, group in enumerate(groups)
     ]

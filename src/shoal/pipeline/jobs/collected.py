@@ -8,6 +8,12 @@ import msgspec
 
 from shoal.pipeline.reading import Problem
 
+STRETCH_STEPS = 100
+"""Stretch is counted in hundredths."""
+STRETCH_MAX = 100
+"""What is longer counts as this: within a region the direct way takes a tenth of a millisecond,
+and a thousand times that is no worse than a hundred times."""
+
 
 class Spread(msgspec.Struct, frozen=True):
     """One figure over the repeats of a point."""
@@ -38,6 +44,9 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     hops_max: int | None = None
     unicast_ms: float | None = None
     rdp: float | None = None
+    """Against the mean of the delay table, as the sources take it."""
+    direct_ms: float | None = None
+    """Mean direct delay over all ordered pairs of distinct nodes, where policies are compared."""
     tracker_ms: float | None = None
     """Mean delay as the tracker foretold it, over the nodes that published."""
     tracker_error_percent: float | None = None
@@ -46,6 +55,11 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     shortest_ms: float | None = None
     """Mean delay along the shortest paths of the overlay as it was at the end."""
     shortest_error_percent: float | None = None
+
+    @property
+    def node_rdp(self) -> float | None:
+        """The relative delay penalty against pairs of distinct nodes."""
+        return self.mean_ms / self.direct_ms if self.mean_ms and self.direct_ms else None
 
 
 class DelayCurve(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +104,27 @@ class Diameter(msgspec.Struct, frozen=True, kw_only=True):
     max: int
 
 
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    """Delay through the overlay over direct delay, of ordered pairs of nodes that had messages."""
+
+    pairs: int
+    quantiles: tuple[tuple[float, float], ...]
+    """A share of the pairs, and the stretch that so many do not pass."""
+    no_longer: float
+    """The share that the overlay takes no longer for than the direct way."""
+    cdf: tuple[tuple[float, float], ...]
+    """Stretch, and the share of pairs with so much or less."""
+
+
+class LinkMap(msgspec.Struct, frozen=True, kw_only=True):
+    """The links of an overlay between the places of its nodes."""
+
+    places: tuple[tuple[float, float], ...]
+    """Of each node, in the unit square: near in delay is near on the map."""
+    links: tuple[tuple[int, int, float], ...]
+    """Node, node, and milliseconds one way."""
+
+
 class Point(msgspec.Struct, frozen=True, kw_only=True):
     """All runs with the same settings."""
 
@@ -103,6 +138,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     delays: DelayCurve | None = None
     matrix: PairMatrix | None = None
     diameters: tuple[Diameter, ...] = ()
+    stretch: Stretch | None = None
+    links: LinkMap | None = None
 
     @property
     def nodes(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.pipeline.old_settings import OLD_SETTINGS
 from shoal.pipeline.reading import FoundRun
 
 NO_SETTINGS = frozenset({"name", "about", "seed", "repeats"})
@@ -60,9 +61,7 @@ def flat_settings(info: Mapping[str, Any]) -> dict[str, Any]:
             flat.update({f"{key}.{name}": setting for name, setting in value.items()})
         else:
             flat[key] = value
-    if flat:
-        flat.setdefault("on", "simulator")  # runs from before there was a choice
-    return flat
+    return flat | {name: OLD_SETTINGS[name] for name in OLD_SETTINGS if flat and name not in flat}
 
 
 def _scenario(info: Mapping[str, Any]) -> Mapping[str, Any]:

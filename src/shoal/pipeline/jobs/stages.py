@@ -16,6 +16,7 @@ STARTING = "starting Spark"
 COUNTING = "counting deliveries"
 PATHS = "shortest paths"
 OVERLAYS = "topologies"
+COMPARING = "comparing policies"
 CHECKING = "a file cannot be read: checking every page"
 WRITING = "writing the page"
 
@@ -24,6 +25,8 @@ COUNT_S, COUNT_ROWS_PER_S = 6.0, 4_000_000
 PATHS_S, PATH_LINKS_PER_S = 4.0, 30_000_000
 """A search from one node looks at all links."""
 OVERLAYS_S, OVERLAYS_ROWS_PER_S = 1.0, 1_000_000
+COMPARE_S, COMPARE_ROWS_PER_S = 8.0, 1_000_000
+"""Pairs of nodes are grouped, and each looked up among the direct delays."""
 RUN_S = 0.02
 """Opening the files of a run, for each of the tables."""
 WRITE_S = 1.0
@@ -41,21 +44,27 @@ Tell = Callable[[Stage], None]
 """Hears what is being done, whenever that changes."""
 
 
-def plan_stages(runs: Sequence[Mapping[str, int]]) -> dict[str, Stage]:
-    """By what they say. `runs`: the rows of each table, of each run."""
+def plan_stages(
+    runs: Sequence[Mapping[str, int]], compared: Sequence[Mapping[str, int]] = ()
+) -> dict[str, Stage]:
+    """By what they say. `runs`: the rows of each table, of each run; `compared`: the same of those
+    whose policies are compared."""
     total = Counter[str]()
     links = 0
     for tables in runs:
         total.update(tables)
         sources = min(tables.get("messages", 0), tables.get("nodes", 0))
         links += sources * tables.get("topologies", 0)
-    costs_s = {STARTING: START_S, COUNTING: 0.0, PATHS: 0.0, OVERLAYS: 0.0, WRITING: WRITE_S}
+    costs_s = dict.fromkeys((STARTING, COUNTING, PATHS, OVERLAYS, COMPARING, WRITING), 0.0)
+    costs_s |= {STARTING: START_S, WRITING: WRITE_S}
     if total["messages"]:
         costs_s[COUNTING] = COUNT_S + total["deliveries"] / COUNT_ROWS_PER_S + RUN_S * len(runs)
     if total["topologies"]:
         costs_s[PATHS] = PATHS_S + links / PATH_LINKS_PER_S + RUN_S * len(runs)
     if overlays := total["pairs"] + total["diameters"]:
         costs_s[OVERLAYS] = OVERLAYS_S + overlays / OVERLAYS_ROWS_PER_S
+    if rows := sum(tables.get("deliveries", 0) + tables.get("delays", 0) for tables in compared):
+        costs_s[COMPARING] = COMPARE_S + rows / COMPARE_ROWS_PER_S + RUN_S * len(compared)
     all_s, spent_s = sum(costs_s.values()), 0.0
     stages = {}
     for said, cost_s in costs_s.items():

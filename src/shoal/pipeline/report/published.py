@@ -48,13 +48,15 @@ LOSS_SLOWER_PERCENT = (0.2, 3.0)
 
 
 class PublishedDelay(msgspec.Struct, frozen=True):
-    """The mean delay of one size: over WebRTC, whose topologies are random."""
+    """The mean delay of one size: over WebRTC, whose topologies are random, and over WebSocket,
+    whose topologies were aware of delay by accident."""
 
     nodes: int
     min_ms: float
     mean_ms: float
     max_ms: float
     estimated_ms: float
+    websocket_ms: float
 
 
 class PublishedPenalty(msgspec.Struct, frozen=True):
@@ -79,6 +81,7 @@ def propagation() -> dict[int, PublishedDelay]:
             float(row["webrtc_avg_ms"]),
             float(row["webrtc_max_ms"]),
             float(row["webrtc_estimated_ms"]),
+            float(row["ws_avg_ms"]),
         )
         for row in _rows("streamr-propagation.tsv")
     }

@@ -12,6 +12,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 from html import escape
+from itertools import pairwise
 
 import msgspec
 
@@ -22,6 +23,9 @@ PUBLISHED = "#8a8f98"
 INK, GRID = "#24292f", "#e3e6ea"
 FONT = "font-family='system-ui,-apple-system,Segoe UI,Helvetica,Arial,sans-serif'"
 TICKS = 6
+LENGTHS = (0, 5, 20, 50, 100, math.inf)
+"""Milliseconds at which the colour of a link changes."""
+LENGTH_COLOURS = ("#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00")
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +101,32 @@ def heat_map(cells: Sequence[Sequence[float]], *, title: str, nodes: int) -> str
         _text(LEFT - 8, top + size, f"{nodes:,}", "end"),
     ]
     return _svg(LEFT + size + 110, top + size + 46, parts, title)
+
+
+def link_map(
+    places: Sequence[tuple[float, float]], links: Sequence[tuple[int, int, float]], *, title: str
+) -> str:
+    """Lines between places of the unit square, coloured by length, the shortest on top. With a
+    legend that says how many there are of each colour."""
+    size, top = 460, 10
+    spots = [(LEFT + x * size, top + (1 - y) * size) for x, y in places]
+    parts = []
+    for number, (low, high) in reversed(list(enumerate(pairwise(LENGTHS)))):
+        colour = LENGTH_COLOURS[number]
+        here = [(a, b) for a, b, length in links if low <= length < high]
+        # One path for all of a colour: a line each would be four times the text.
+        path = "".join(
+            f"M{spots[a][0]:.1f} {spots[a][1]:.1f}L{spots[b][0]:.1f} {spots[b][1]:.1f}"
+            for a, b in here
+        )
+        parts.append(f"<path d='{path}' fill='none' stroke='{colour}' stroke-opacity='.55'/>")
+        y = top + 14 + 20 * number
+        said = f"{low:g} ms or more" if math.isinf(high) else f"{low:g} to {high:g} ms"
+        parts.append(_rule(LEFT + size + 24, y, LEFT + size + 48, y, colour))
+        parts.append(_text(LEFT + size + 56, y + 4, f"{said}: {len(here):,}"))
+    parts += [f"<circle cx='{x:.1f}' cy='{y:.1f}' r='1.4'/>" for x, y in spots]
+    parts.append(_text(LEFT + size / 2, top + size + 20, title, "middle"))
+    return _svg(LEFT + size + 220, top + size + 30, parts, title)
 
 
 def nice_ticks(low: float, high: float, count: int = TICKS) -> list[float]:

@@ -16,6 +16,7 @@ import msgspec
 from shoal.base.errors import ConfigError
 from shoal.sim.faults.bandwidth import Bandwidth
 from shoal.sim.faults.base import Fault
+from shoal.sim.faults.churn import Churn
 from shoal.sim.faults.clock_drift import ClockDrift
 from shoal.sim.faults.crash import Crash
 from shoal.sim.faults.duplication import Duplication
@@ -27,6 +28,7 @@ from shoal.sim.faults.service_time import ServiceTime
 
 AnyFault = (
     Bandwidth
+    | Churn
     | ClockDrift
     | Crash
     | Duplication
@@ -50,6 +52,7 @@ def parse_fault(table: Any) -> Fault:
 __all__ = [
     "AnyFault",
     "Bandwidth",
+    "Churn",
     "ClockDrift",
     "Crash",
     "Duplication",
