@@ -12,6 +12,7 @@ from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import S_NS, US_NS
 from shoal.kernel.effects import Effect, SetTimer
 from shoal.kernel.inputs import TimerFired
+from shoal.protocols.streams.config import PROBES_MAX
 from shoal.protocols.streams.link_delay import LinkDelay
 from shoal.protocols.streams.messages import Join, Leave, Left, Probe, Probed, Rtt
 from shoal.protocols.streams.random_policy import RandomPolicy
@@ -231,6 +232,24 @@ def test_nobody_answers_twice_or_for_another() -> None:
     assert desk.receive(ALICE, word) == []
     assert reasons(desk.receive(ALICE, word)) == ["unasked-probe"]
     assert len(policy.delays) == 1
+
+
+def test_an_answer_may_cross_the_next_question() -> None:
+    desk, policy = desk_with(ALICE, BOB, CAROL)
+    ask(desk, policy, ALICE, BOB)
+    ask(desk, policy, ALICE, CAROL)
+    policy.delays.clear()
+    assert desk.receive(ALICE, Probed(STREAM, (Rtt(BOB, 900),))) == []
+    assert desk.receive(ALICE, Probed(STREAM, (Rtt(CAROL, 700),))) == []
+    assert [delay[1] for delay in policy.delays] == [BOB, CAROL]
+
+
+def test_questions_that_stay_open_are_not_kept_for_ever() -> None:
+    strangers = [node(number) for number in range(100, 200)]
+    desk, policy = desk_with(ALICE, *strangers)
+    for stranger in strangers:
+        ask(desk, policy, ALICE, stranger)
+    assert len(desk.machine.streams[STREAM].members[ALICE].probing) == 2 * PROBES_MAX
 
 
 def test_of_whom_has_left_meanwhile_nothing_is_learned() -> None:

@@ -119,7 +119,7 @@ def test_what_fits_into_no_space_is_corrected(seed: int) -> None:
     places = fitted(delays, measured, seed, steps=100)
     before = errors(places, delays, DETOUR & ~measured)
     assert np.median(before) > 0.12, "or there is nothing to correct"
-    places.correct(pairs_of(delays, measured), np.arange(COUNT))
+    places.correct(pairs_of(delays, measured), np.arange(COUNT), np.arange(COUNT))
     assert np.median(errors(places, delays, DETOUR & ~measured)) < 0.03
     assert np.median(errors(places, delays, ~measured)) < 0.05
 
@@ -129,7 +129,7 @@ def test_a_fifth_of_lies_does_not_move_a_median(seed: int) -> None:
     delays, measured = with_detour(seed), some(seed, COUNT)
     places = fitted(delays, measured, seed, steps=100)
     lies = np.where(some(seed + 1, COUNT, 0.2), 0.1, delays)
-    places.correct(pairs_of(lies, measured), np.arange(COUNT))
+    places.correct(pairs_of(lies, measured), np.arange(COUNT), np.arange(COUNT))
     assert np.median(errors(places, delays, DETOUR & ~measured)) < 0.05
 
 
@@ -154,7 +154,7 @@ def test_nonsense_stays_finite(seed: int) -> None:
     nonsense = rng.choice([0.0, 1e-6, 5.0, 30_000.0], (60, 60))
     measured = some(seed, 60)
     places = fitted(nonsense, measured, seed, steps=500)
-    places.correct(pairs_of(nonsense, measured), np.arange(60))
+    places.correct(pairs_of(nonsense, measured), np.arange(60), np.arange(60))
     a, b = np.nonzero(~np.eye(60, dtype=bool))
     expected = places.expect(a, b)
     assert np.isfinite(expected).all()
@@ -168,7 +168,7 @@ def test_nobody_has_said_anything() -> None:
     nothing = pairs_of(np.zeros((10, 10)), np.zeros((10, 10), bool))
     before = places.positions(np.arange(10)).copy()
     places.fit(nothing, 10)
-    places.correct(nothing, np.arange(10))
+    places.correct(nothing, np.arange(10), np.arange(10))
     assert np.array_equal(places.positions(np.arange(10)), before)
     assert (places.expect(np.arange(9), np.arange(1, 10)) > 0).all()
 

@@ -83,7 +83,7 @@ class AwarePolicy(RandomPolicy):
     def leave(self, node: NodeId) -> LinkChanges:
         slot = self._slots.pop(node, None)
         if slot is not None:
-            self._map.round_trips.forget(slot)
+            self._map.forget(slot)
             self._free.append(slot)
         self._asked.pop(node, None)
         self._placed.pop(node, None)

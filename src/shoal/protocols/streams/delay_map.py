@@ -24,6 +24,7 @@ class DelayMap:
         self._places = Places(seed)
         self._pairs = self.round_trips.pairs(self.round_trips.words(0), np.zeros(0, bool))
         self._members: Slots = np.zeros(0, np.int64)
+        self._trusted: Flags = np.zeros(0, bool)
         self._tree: cKDTree | None = None
 
     def is_of(self, members: Slots) -> bool:
@@ -34,11 +35,19 @@ class DelayMap:
         """Make room for a slot."""
         if slot >= self.round_trips.capacity:
             capacity = max(CAPACITY_MIN, 2 * slot)
+            more = capacity - self.round_trips.capacity
+            self._trusted = np.concatenate((self._trusted, np.ones(more, bool)))
             self.round_trips.grow(capacity)
             self._places.grow(capacity)
 
+    def forget(self, slot: int) -> None:
+        """A member is gone: another may get its slot."""
+        self.round_trips.forget(slot)
+        self._trusted[slot] = True
+
     def settle(self, slots: Slots) -> None:
         """Members have told their first round trips: see where they are."""
+        slots = slots[self._trusted[slots]]
         if slots.size:
             self._places.settle(slots, *self.round_trips.rows(slots))
 
@@ -46,9 +55,11 @@ class DelayMap:
         """Take in what was learned since the last time; who is there now."""
         self._members = members
         words = self.round_trips.words(now_ns)
-        self._pairs = self.round_trips.pairs(words, self._judge(words))
+        before, self._trusted = self._trusted, self._judge(words)
+        self._pairs = self.round_trips.pairs(words, self._trusted)
+        self._move_away(np.flatnonzero(before & ~self._trusted))
         self._places.fit(self._pairs, FIT_STEPS)
-        self._places.correct(self._pairs, members)
+        self._places.correct(self._pairs, members, members[self._trusted[members]])
         self._tree = cKDTree(self._places.positions(members)) if members.size else None
 
     def expect(self, a: Slots, b: Slots) -> Floats:
@@ -62,6 +73,15 @@ class DelayMap:
             least = expected[measured] * NEARER_MAX - NEARER_MS
             expected[measured] = np.maximum(self._pairs.ms[at[measured]], least)
         return expected
+
+    def _move_away(self, liars: Slots) -> None:
+        """Whoever was found out goes from where it said to be to where others say that it is."""
+        for liar in liars:
+            one, other = self._pairs.a == liar, self._pairs.b == liar
+            peers = np.concatenate((self._pairs.b[one], self._pairs.a[other]))
+            ms = np.concatenate((self._pairs.ms[one], self._pairs.ms[other]))
+            if peers.size:
+                self._places.settle(np.array([liar]), peers[None, :], ms[None, :])
 
     def _judge(self, words: Words) -> Flags:
         return judge(words, self._places.expect, self.round_trips.capacity)

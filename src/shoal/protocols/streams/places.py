@@ -85,9 +85,10 @@ class Places:
             risen = self._heights + HEIGHT_STEP * np.bincount(one, pull, size) / total
             self._heights = np.maximum(LEAST_MS, risen)
 
-    def correct(self, pairs: Pairs, members: Slots) -> None:
-        """Cut the space into cells, and learn what delays between them differ by."""
-        self._cut(members)
+    def correct(self, pairs: Pairs, members: Slots, trusted: Slots) -> None:
+        """Cut the space into cells, by those of the members that are trusted, and learn what delays
+        between cells differ by."""
+        self._cut(members, trusted if trusted.size else members)
         count = int(self._cells.max(initial=0)) + 1
         self._corrections = np.zeros((count, count))
         if not pairs.a.size:
@@ -117,11 +118,11 @@ class Places:
         distance: Floats = np.sqrt((apart * apart).sum(axis=1)) + self._heights[a]
         return distance + self._heights[b]
 
-    def _cut(self, members: Slots) -> None:
-        positions = self._positions[members]
+    def _cut(self, members: Slots, trusted: Slots) -> None:
+        positions = self._positions[trusted]
         chosen = [0]
         nearest = _squares(positions, positions[:1])[:, 0]
-        while len(chosen) < min(CELLS_MAX, len(members)):
+        while len(chosen) < min(CELLS_MAX, len(trusted)):
             farthest = int(nearest.argmax())  # from all centres so far
             chosen.append(farthest)
             nearest = np.minimum(nearest, _squares(positions, positions[[farthest]])[:, 0])
@@ -132,7 +133,7 @@ class Places:
             sums = [np.bincount(cells, positions[:, k], len(centres)) for k in range(DIMENSIONS)]
             means = np.stack(sums, axis=1) / np.maximum(counts, 1)[:, None]
             centres = np.where(counts[:, None] > 0, means, centres)
-        self._cells[members] = _squares(positions, centres).argmin(axis=1)
+        self._cells[members] = _squares(self._positions[members], centres).argmin(axis=1)
 
 
 def _bounded(error: Floats, ms: Floats) -> Floats:

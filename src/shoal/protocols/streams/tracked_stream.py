@@ -11,10 +11,13 @@ from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import US_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Send, SetTimer
+from shoal.protocols.streams.config import PROBES_MAX
 from shoal.protocols.streams.link_delay import LinkDelay
 from shoal.protocols.streams.messages import Probe, Rtt
 from shoal.protocols.streams.takeover import Takeover
 from shoal.protocols.streams.topology import Pair, Probes, TopologyPolicy
+
+PROBING_MAX = 2 * PROBES_MAX  # of one member: an answer may cross the next question
 
 
 class Member(msgspec.Struct):
@@ -60,7 +63,8 @@ class TrackedStream(msgspec.Struct):
         """Have members measure how far others are."""
         effects: list[Effect] = []
         for node, others in probes:
-            self.members[node].probing = others
+            asked = (*self.members[node].probing, *others)
+            self.members[node].probing = asked[-PROBING_MAX:]
             contacts = tuple([self.members[other].contact for other in others])
             effects.append(Send(Probe(stream, contacts), (node,)))
         return effects
@@ -68,9 +72,10 @@ class TrackedStream(msgspec.Struct):
     def probed(self, node: NodeId, rtts: Sequence[Rtt]) -> bool:
         """A member has measured; False, and nothing is learned, if it was not asked for that."""
         member = self.members[node]
-        asked, member.probing = member.probing, ()
-        if any(rtt.peer not in asked for rtt in rtts):
+        told = {rtt.peer for rtt in rtts}
+        if not told.issubset(member.probing):
             return False
+        member.probing = tuple([peer for peer in member.probing if peer not in told])
         for rtt in rtts:
             if rtt.peer in self.members:
                 self.policy.delay_learned(node, rtt.peer, rtt.rtt_us * US_NS)
