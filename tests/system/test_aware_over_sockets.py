@@ -1,0 +1,51 @@
+"""The aware policy on real links: members probe each other, while messages go on.
+
+Where links go when delays differ is for the simulator, and for `lab run` over sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from shoal.base.ids import StreamId
+from shoal.node import NetworkFile, Node, Subscription
+from shoal.node.network_file import TrackerSection, tracker_contact
+from shoal.protocols.streams.aware_policy import AwarePolicy
+from tests.node.network import run, take
+from tests.transport.recorder import until
+
+NODES = 14
+MESSAGES = 40
+
+
+def test_members_probe_each_other_and_nothing_is_lost() -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            network = NetworkFile(tracker=TrackerSection(policy="aware"))
+            tracker = await stack.enter_async_context(Node.open(network))
+            assert tracker.tracker is not None
+            entry = tracker_contact(tracker.id, list(tracker.addresses))
+            nodes: list[Node] = []
+            queues: list[Subscription] = []
+            id = StreamId("")
+            for _ in range(NODES):
+                node = await stack.enter_async_context(Node.open(NetworkFile(trackers=(entry,))))
+                id = (await node.create_stream("/aware")).id if not nodes else id
+                stream = await node.open_stream(id)
+                queues.append(await stack.enter_async_context(stream.subscribe()))
+                nodes.append(node)
+            policy = tracker.tracker.streams[id].policy
+            assert isinstance(policy, AwarePolicy)
+            publisher = await nodes[0].open_stream(id)
+            for number in range(MESSAGES):
+                await publisher.publish(number)
+                await asyncio.sleep(0.2)  # while links are measured, and may move
+            words = policy._map.round_trips
+            await until(
+                lambda: all(len(words.known(policy._slots[node.id])) >= 8 for node in nodes)
+            )
+            for queue in queues:
+                got = [message.content for message in await take(queue, MESSAGES)]
+                assert got == list(range(MESSAGES))
+
+    run(main())
