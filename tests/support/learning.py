@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
-from shoal.protocols.streams.aware_policy import AwarePolicy
+from shoal.protocols.streams.aware_policy import ROUND_NS, AwarePolicy
 from shoal.protocols.streams.improvement import HOP_MS
 from shoal.protocols.streams.topology import Improvement
 from shoal.sim.delays import load_table
@@ -73,8 +73,7 @@ class Learning:
             for asked, others in improved.probes:
                 for other in others:
                     self._tell(asked, other)
-            assert self.policy.pause_ns is not None
-            self.now_s += self.policy.pause_ns / S_NS
+            self.now_s += (self.policy.pause_ns or ROUND_NS) / S_NS
 
     def links(self) -> list[tuple[int, int]]:
         """By number, the smaller one first."""

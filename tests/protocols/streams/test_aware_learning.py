@@ -20,7 +20,7 @@ LEARN_S = 100.0
 def test_messages_take_hardly_longer_than_the_direct_way(count: int) -> None:
     learning = Learning(over_aws(count), seed=count)
     learning.run(6)
-    assert learning.stretch() > 2.0
+    assert learning.stretch() > 1.8
     learning.run(LEARN_S)
     assert learning.stretch() < 1.15
     assert_regular(learning.policy)
@@ -94,7 +94,7 @@ def test_liars_get_no_better_place_and_no_more_neighbours(kind: str) -> None:
     learning.run(LEARN_S)
     links = learning.links()
     ms = shortest_ms(delays, links)
-    assert ms[np.ix_(honest, honest)].sum() < 1.2 * delays[np.ix_(honest, honest)].sum()
+    assert ms[np.ix_(honest, honest)].sum() < 1.3 * delays[np.ix_(honest, honest)].sum()
     # How far they are from everybody, by how far they have to be.
     of_liars = ms[liars].sum() / delays[liars].sum()
     of_others = ms[honest].sum() / delays[honest].sum()

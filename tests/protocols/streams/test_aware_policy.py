@@ -134,9 +134,9 @@ def test_the_smallest_overlays_have_nothing_to_exchange(count: int) -> None:
 
 
 def test_rounds_that_find_nothing_become_rare_until_somebody_comes_or_goes() -> None:
-    policy = grown(6)
+    policy = grown(7)
     pauses: list[int] = []
-    for number in range(1, 9):
+    for number in range(1, 80):
         policy.improve(everybody, number * S_NS)
         pauses.append(policy.pause_ns or 0)
     assert pauses[0] == ROUND_NS, "all were just asked to probe"
@@ -144,11 +144,13 @@ def test_rounds_that_find_nothing_become_rare_until_somebody_comes_or_goes() -> 
     assert pauses == sorted(pauses)
     policy.join(node(100))
     assert policy.pause_ns == ROUND_NS
-    for number in range(9, 20):
+    for number in range(80, 160):
         policy.improve(everybody, number * S_NS)
     assert policy.pause_ns == ROUND_MAX_NS
     policy.leave(node(3))
     assert policy.pause_ns == ROUND_NS
+    policy.leave(node(2))
+    assert policy.pause_ns is None, "all are linked to nearly all others: nothing to choose"
 
 
 def test_members_are_not_moved_more_often_than_once_a_minute_in_the_mean() -> None:

@@ -27,7 +27,7 @@ from shoal.protocols.streams.round_trips import Slots
 from shoal.protocols.streams.topology import Improvement, LinkChanges, Probes
 
 ROUND_NS = 2 * S_NS
-ROUND_MAX_NS = 30 * S_NS  # between rounds that find nothing
+ROUND_MAX_NS = 300 * S_NS  # between rounds that find nothing: a tracker has thousands of streams
 SWAPS_PER_MINUTE = 1.0  # of each member's links, in the mean: a swap moves two links of four
 SOURCES_MAX = 32
 SOURCES_MIN = 4
@@ -70,7 +70,8 @@ class AwarePolicy(RandomPolicy):
 
     @property
     def pause_ns(self) -> int | None:
-        return self._pause_ns
+        """None while everybody is linked to all others, or nearly."""
+        return None if self._is_small() else self._pause_ns
 
     def join(self, node: NodeId) -> LinkChanges:
         changes = super().join(node)
@@ -92,6 +93,8 @@ class AwarePolicy(RandomPolicy):
 
     def delay_learned(self, a: NodeId, b: NodeId, rtt_ns: int) -> LinkChanges:
         """Take note: the next round makes use of it."""
+        if self._is_small():
+            return LinkChanges()  # there are many such streams, and nothing to choose in them
         slot_a, slot_b = self._slot(a), self._slot(b)
         self._map.round_trips.learn(slot_a, slot_b, rtt_ns / 2e6, self._now_ns)
         return LinkChanges()
@@ -115,11 +118,15 @@ class AwarePolicy(RandomPolicy):
         self._rest(busy=gained > WORTH_A_ROUND or bool(probes))
         return Improvement(self._graph.take_changes(), probes)
 
+    def _is_small(self) -> bool:
+        return len(self._graph.nodes) <= self.degree + 2
+
     def _rest(self, *, busy: bool) -> None:
         """Wait before the next round: longer in large overlays, where a round takes its time, and
-        twice as long each time that nothing came of it."""
+        longer each time that nothing came of it. Slowly, for the next one looks elsewhere."""
         least_ns = ROUND_NS * max(1, len(self._slots) // LARGE)
-        self._pause_ns = least_ns if busy else min(2 * self._pause_ns, max(least_ns, ROUND_MAX_NS))
+        longer_ns = min(self._pause_ns * 5 // 4, max(least_ns, ROUND_MAX_NS))
+        self._pause_ns = least_ns if busy else longer_ns
 
     def _settle(self, nodes: list[NodeId]) -> bool:
         """Place those who have told their first round trips, and again while they tell more;
@@ -141,7 +148,7 @@ class AwarePolicy(RandomPolicy):
     def _swap(self, nodes: list[NodeId], slots: Slots, settled: Callable[[NodeId], bool]) -> float:
         """Exchange links; by what share the mean delay should fall."""
         size, most = len(nodes), int(self._swaps_due)
-        if self._on_hold or size <= self.degree + 2 or not most:
+        if self._on_hold or self._is_small() or not most:
             return 0.0
         self._kept = {link: None for link in self._kept if self._graph.linked(*link)}
         index = {node: at for at, node in enumerate(nodes)}
@@ -191,7 +198,9 @@ class AwarePolicy(RandomPolicy):
             return False
         a, b, c, e = (nodes[one] for one in four)
         graph = self._graph
-        if graph.linked(a, c) or graph.linked(b, e) or not all(map(settled, (a, b, c, e))):
+        if graph.linked(a, c) or graph.linked(b, e):
+            return False
+        if not all(node in self._placed and settled(node) for node in (a, b, c, e)):
             return False
         graph.cut(a, b)
         graph.cut(c, e)
