@@ -21,6 +21,7 @@ from shoal.cli.pipeline import pipeline
 from shoal.cli.report import report
 from shoal.cli.serve import node, storage, tracker
 from shoal.cli.stream import stream
+from shoal.cli.topic import topic
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -38,6 +39,7 @@ app.command()(tracker)
 app.command()(node)
 app.command()(storage)
 app.add_typer(stream, name="stream")
+app.add_typer(topic, name="topic")
 app.add_typer(key, name="key")
 lab.command()(report)
 app.add_typer(lab, name="lab")

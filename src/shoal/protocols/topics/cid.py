@@ -1,0 +1,60 @@
+"""Content ids: the name of a block is the hash of its bytes.
+
+    01      CID version 1
+    71      the block is DAG-CBOR
+    12 20   sha2-256 multihash of 32 bytes
+    ...     the hash
+
+No other form is read: one block has one name. As text it is base58btc, and always begins zdpu.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from hashlib import sha256
+from typing import NewType
+
+from shoal.base.errors import MalformedMessage, UsageError
+from shoal.identity import base58
+
+Cid = NewType("Cid", bytes)
+
+_PREFIX = bytes.fromhex("01711220")
+_BASE58BTC = "z"  # multibase: the digits that follow are base58btc
+CID_BYTES = len(_PREFIX) + 32
+
+# Base58 costs more than the hash itself, and logs, traces and users name the same events again.
+TEXTS_MAX = 8192
+
+
+def cid_of(block: bytes) -> Cid:
+    """The name of a block."""
+    return Cid(_PREFIX + sha256(block).digest())
+
+
+def cid_of_bytes(raw: bytes) -> Cid:
+    """Check that bytes from a peer are the CID of some DAG-CBOR block."""
+    if len(raw) != CID_BYTES or not raw.startswith(_PREFIX):
+        raise MalformedMessage(
+            f"a CID of a descriptor has {CID_BYTES} bytes from {_PREFIX.hex()} on,"
+            f" this has {len(raw)}: {raw[:CID_BYTES].hex()}"
+        )
+    return Cid(raw)
+
+
+def parse_cid(text: str) -> Cid:
+    """Read zdpu and what follows."""
+    try:
+        if not text.startswith(_BASE58BTC):
+            raise UsageError("it begins with z")
+        return cid_of_bytes(base58.decode(text[1:]))
+    except (UsageError, MalformedMessage) as error:
+        raise UsageError(
+            f"{text[: base58.DIGITS_MAX]!r} is not the CID of a topic or event (zdpu...): {error}"
+        ) from None
+
+
+@lru_cache(maxsize=TEXTS_MAX)
+def show_cid(cid: Cid) -> str:
+    """The CID as people write it."""
+    return _BASE58BTC + base58.encode(cid)
