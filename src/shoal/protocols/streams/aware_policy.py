@@ -13,6 +13,7 @@ random by construction, and no lie about delays moves them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import sqrt
 from random import Random
 
 import numpy as np
@@ -38,7 +39,7 @@ NEAREST = 16  # members nearby, of which one is proposed
 FAR_SHARE = 0.5  # of proposals that look anywhere
 REFRESH_ROUNDS = 2  # what was learned is taken in every second round, if nobody came or left
 WORTH_A_ROUND = 0.0003  # of the mean delay: rounds that gain less become rare
-LARGE = 4096  # members: rounds take longer from here on, and become rarer
+LARGE = 1000  # members: rounds take longer from here on, and become rarer
 SMALL = 256  # members: up to here every link of a member is looked at, not only the two worst
 OVERLAP = 4  # swaps looked at for each that is done: they must not touch each other
 GAIN_MIN = 0.01  # a swap must gain this share of the mean delay, if all members had one like it
@@ -124,7 +125,7 @@ class AwarePolicy(RandomPolicy):
     def _rest(self, *, busy: bool) -> None:
         """Wait before the next round: longer in large overlays, where a round takes its time, and
         longer each time that nothing came of it. Slowly, for the next one looks elsewhere."""
-        least_ns = ROUND_NS * max(1, len(self._slots) // LARGE)
+        least_ns = round(ROUND_NS * max(1.0, sqrt(len(self._slots) / LARGE)))
         longer_ns = min(self._pause_ns * 5 // 4, max(least_ns, ROUND_MAX_NS))
         self._pause_ns = least_ns if busy else longer_ns
 

@@ -12,6 +12,7 @@ from shoal.protocols.streams.trust import judge
 
 FIT_STEPS = 2  # a refresh: words come in slowly, and places follow
 CAPACITY_MIN = 64
+DOUBT = 1.05  # what nobody measured: of many guesses, those that are too low would be tried first
 NEARER_MAX = 0.5  # two that say to be nearer than this share of what all others make of it,
 NEARER_MS = 2.0  # less this, are not believed: they may have agreed on it
 
@@ -64,13 +65,13 @@ class DelayMap:
 
     def expect(self, a: Slots, b: Slots) -> Floats:
         """One-way delays of pairs, in milliseconds."""
-        expected = self._places.expect(a, b)
+        expected = self._places.expect(a, b) * DOUBT
         key = np.minimum(a, b) * self.round_trips.capacity + np.maximum(a, b)
         at = np.searchsorted(self._pairs.key, key)
         at[at == len(self._pairs.key)] = 0
         if self._pairs.key.size:
             measured = self._pairs.key[at] == key
-            least = expected[measured] * NEARER_MAX - NEARER_MS
+            least = expected[measured] * (NEARER_MAX / DOUBT) - NEARER_MS
             expected[measured] = np.maximum(self._pairs.ms[at[measured]], least)
         return expected
 
