@@ -158,6 +158,23 @@ class MemberChanged(Record, frozen=True, gc=False):
     reason: str
 
 
+# The DHT
+
+
+class LookupDone(Record, frozen=True, gc=False):
+    """A search of the DHT is over."""
+
+    kind: str
+    """What for: join, refresh, find, get, put, republish; beside it, where nodes crowd."""
+    hops: int
+    """To the value, or else to the nearest node."""
+    asked: int
+    failed: int
+    duration_us: int
+    success: bool
+    """The value was found, or else: somebody answered."""
+
+
 # The world, as the simulator sets it
 
 

@@ -9,8 +9,8 @@ from collections import deque
 
 from shoal.base.ids import NodeId, show_node_id
 from shoal.base.units import S_NS
+from shoal.kernel.rate_limit import RateLimit
 from shoal.protocols.streams.commands import EquivocationSeen
-from shoal.protocols.streams.rate_limit import RateLimit
 from shoal.protocols.streams.wire import decode_body, split_signed
 
 PROOFS_MAX = 16  # two messages each, of half a megabyte at most

@@ -21,6 +21,7 @@ import msgspec
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import KIB, MS_NS
 from shoal.kernel.effects import Effect, Send, SetTimer
+from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
@@ -37,7 +38,6 @@ from shoal.protocols.streams.messages import (
 )
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import Chain
-from shoal.protocols.streams.rate_limit import RateLimit
 from shoal.protocols.streams.recent import RecentMessages
 
 # What one neighbour may have us send again, of what we announced: the newest of a thousand chains

@@ -31,6 +31,7 @@ from shoal.kernel.inputs import (
     Started,
     TimerFired,
 )
+from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import InstructionSent, LinkChanged, MemberChanged, Rejected
 from shoal.protocols.streams.config import STORAGE_NODES_MAX, TrackerConfig
 from shoal.protocols.streams.link_delay import LinkDelay
@@ -46,7 +47,6 @@ from shoal.protocols.streams.messages import (
     Status,
     StorageNodes,
 )
-from shoal.protocols.streams.rate_limit import RateLimit
 from shoal.protocols.streams.takeover import Takeover
 from shoal.protocols.streams.topology import LinkChanges, TopologyPolicy, pair_of
 from shoal.protocols.streams.tracked_stream import Member, TrackedStream

@@ -40,6 +40,7 @@ from shoal.kernel.inputs import (
     TimerFired,
     Verified,
 )
+from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.history.config import StorageConfig
 from shoal.protocols.streams.history.disk import (
@@ -63,7 +64,6 @@ from shoal.protocols.streams.history.messages import (
     Refused,
 )
 from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.streams.rate_limit import RateLimit
 from shoal.protocols.streams.wire import decode_body
 
 PURPOSE = "storage"

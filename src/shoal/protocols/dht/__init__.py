@@ -1,0 +1,1 @@
+"""Kademlia: who is near an id, and what is kept there."""

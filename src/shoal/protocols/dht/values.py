@@ -1,0 +1,185 @@
+"""What this node holds for others, in bounded memory.
+
+Who has to go when there is no room: copies along paths first, those that expire soonest. Then
+whoever had the most stored here, the newcomer included, loses what lies farthest from our place.
+So a peer that stores more than its share loses its own, however valid it is; what others stored
+stays. The same holds among the records of one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from shoal.base.errors import InvariantViolated
+from shoal.base.ids import NodeId, show_node_id
+from shoal.protocols.dht.checking import Judged
+from shoal.protocols.dht.config import VALUE_OVERHEAD_BYTES, VALUES_MAX, DhtConfig
+from shoal.protocols.dht.ids import DhtId, id_of_key
+
+OLDER, FULL = "older", "full"
+
+Slot = tuple[bytes, NodeId | None]  # key and signer: at most one value each
+
+
+class Held(msgspec.Struct):
+    """A value and why it is here."""
+
+    key: bytes
+    value: bytes
+    judged: Judged
+    storer: NodeId
+    """The peer that brought it first, and whose share it uses."""
+    expires_ns: int
+    due_ns: int
+    """When to give it to the k closest again."""
+    cached: bool
+    id: DhtId
+
+    @property
+    def slot(self) -> Slot:
+        return self.key, self.judged.signer
+
+    @property
+    def size(self) -> int:
+        return len(self.value) + VALUE_OVERHEAD_BYTES
+
+
+class ValueStore:
+    """Values by key."""
+
+    def __init__(self, id: DhtId, config: DhtConfig) -> None:
+        self.used = 0
+        self._id = id
+        self._config = config
+        self._keys: dict[bytes, dict[NodeId | None, Held]] = {}
+        self._storers: dict[NodeId, dict[Slot, Held]] = {}
+        self._shares: dict[NodeId, int] = {}  # bytes of each storer, copies along paths apart
+        self._cached: dict[Slot, Held] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._keys.values()))
+
+    def get(self, key: bytes, now_ns: int) -> list[Held]:
+        """What is held under a key, the highest number first."""
+        held = [held for held in self._keys.get(key, {}).values() if held.expires_ns > now_ns]
+        return sorted(held, key=lambda one: (-one.judged.number, one.judged.signer or b""))
+
+    def put(
+        self,
+        key: bytes,
+        value: bytes,
+        judged: Judged,
+        storer: NodeId,
+        life_ns: int,
+        now_ns: int,
+        *,
+        cached: bool = False,
+        due_ns: int = 0,
+    ) -> str:
+        """Hold a valid value; says why not, or nothing."""
+        known = self._keys.get(key, {}).get(judged.signer)
+        expires_ns = now_ns + min(life_ns, self._config.value_ns)
+        if known is not None and known.judged.number >= judged.number:
+            if known.value != value:
+                return OLDER
+            known.expires_ns = max(known.expires_ns, expires_ns)
+            known.due_ns = max(known.due_ns, due_ns)  # whoever brought it told the others, too
+            if not known.cached or cached:
+                return ""
+        new = Held(key, value, judged, storer, expires_ns, due_ns, cached, id_of_key(key))
+        if known is not None:
+            if not known.cached:
+                new.storer, new.cached = known.storer, False
+            self._remove(known)
+        if not self._make_room(new):
+            if known is not None and not known.cached:
+                self._add(known)
+            return FULL
+        self._add(new)
+        return ""
+
+    def expire(self, now_ns: int) -> None:
+        """Let go of what is past its time."""
+        for held in [held for held in self.all() if held.expires_ns <= now_ns]:
+            self._remove(held)
+
+    def due(self, now_ns: int, count: int) -> list[Held]:
+        """What has to be given to the k closest, the longest due first."""
+        due = [held for held in self.all() if held.due_ns <= now_ns and not held.cached]
+        return sorted(due, key=lambda held: held.due_ns)[:count]
+
+    def all(self) -> Iterable[Held]:
+        """Everything, in no order that means anything."""
+        return (held for records in self._keys.values() for held in records.values())
+
+    def _make_room(self, new: Held) -> bool:
+        records = list(self._keys.get(new.key, {}).values())
+        if len(records) >= VALUES_MAX:
+            counts: dict[NodeId, int] = {new.storer: 1}
+            for held in records:
+                counts[held.storer] = counts.get(held.storer, 0) + 1
+            greatest = max(counts, key=lambda storer: (counts[storer], storer == new.storer))
+            if greatest == new.storer:
+                return False
+            self._remove(next(held for held in records if held.storer == greatest))
+        limit = self._config.values_bytes_max - new.size
+        while self.used > limit:
+            victim = self._victim(new)
+            if victim is None:
+                return False
+            self._remove(victim)
+        return True
+
+    def _victim(self, new: Held) -> Held | None:
+        if self._cached:
+            return min(self._cached.values(), key=lambda held: (held.expires_ns, held.key))
+        if new.cached or not self._shares:
+            return None
+        greatest = max(self._shares, key=lambda storer: (self._shares[storer], storer))
+        if self._shares[greatest] <= self._shares.get(new.storer, 0) + new.size:
+            return None
+        return max(
+            self._storers[greatest].values(), key=lambda held: (held.id ^ self._id, held.key)
+        )
+
+    def _add(self, held: Held) -> None:
+        self._keys.setdefault(held.key, {})[held.judged.signer] = held
+        self.used += held.size
+        if held.cached:
+            self._cached[held.slot] = held
+        else:
+            self._storers.setdefault(held.storer, {})[held.slot] = held
+            self._shares[held.storer] = self._shares.get(held.storer, 0) + held.size
+
+    def _remove(self, held: Held) -> None:
+        records = self._keys[held.key]
+        del records[held.judged.signer]
+        if not records:
+            del self._keys[held.key]
+        self.used -= held.size
+        if held.cached:
+            del self._cached[held.slot]
+            return
+        del self._storers[held.storer][held.slot]
+        self._shares[held.storer] -= held.size
+        if not self._storers[held.storer]:
+            del self._storers[held.storer], self._shares[held.storer]
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated if the books do not agree, or there is too much."""
+        everything = list(self.all())
+        if sum([held.size for held in everything]) != self.used:
+            raise InvariantViolated(f"{self.used} bytes are counted, others are held")
+        if self.used > self._config.values_bytes_max:
+            raise InvariantViolated(f"{self.used} bytes are held, too many")
+        if any(len(records) > VALUES_MAX for records in self._keys.values()):
+            raise InvariantViolated("a key has too many records")
+        shares: dict[NodeId, int] = {}
+        for held in everything:
+            if not held.cached:
+                shares[held.storer] = shares.get(held.storer, 0) + held.size
+        if shares != self._shares:
+            names = [show_node_id(storer) for storer in shares.keys() ^ self._shares.keys()]
+            raise InvariantViolated(f"shares are counted wrongly: {names}")
