@@ -1,16 +1,9 @@
-"""Sweeps: what is there is not done again, also after a kill in the middle."""
+"""Sweeps: what is there is not done again."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +12,6 @@ from shoal.lab.places import RunDone, RunTask, ThisProcess, Told
 from shoal.lab.plan import Plan, load_plan
 from shoal.lab.runner import read_result
 from shoal.lab.sweep import SweepProgress, run_plan
-from tests.cli.test_app import ends
 
 SCENARIO = """
 repeats = 4
@@ -109,74 +101,3 @@ def test_a_result_that_cannot_be_read_is_named(plan: Plan, tmp_path: Path) -> No
     (folder / "run.json").write_text('{"result": {}}')
     with pytest.raises(ConfigError, match=rf"{folder.name}/run\.json: no result .*--again"):
         list(run_plan(plan, Watched(), folder=tmp_path))
-
-
-# A real process, killed
-
-
-def start(file: Path, out: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "shoal.cli", "lab", "run", str(file)]
-    return subprocess.Popen(
-        [*command, "--out", str(out), "--jobs", "2", "--json", "--no-check"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def results(out: Path) -> dict[str, Any]:
-    """All that must not depend on how often a sweep was stopped."""
-    said = {}
-    for folder in out.iterdir():
-        info = json.loads((folder / "run.json").read_text())
-        kept = {key: info["result"][key] for key in ("trace_hash", "figures", "events", "seed")}
-        said[folder.name] = {**kept, "tables": info["tables"]}
-    return said
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_sweep_that_was_stopped_goes_on_where_it_was(
-    how: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, out, whole = tmp_path / "mine.toml", tmp_path / "out", tmp_path / "whole"
-    command = ["lab", "run", str(file), "--out", str(out), "--json", "--no-check"]
-    # The long ones come first, and there are more of them than are done at once: when the first
-    # is there, others are under way or not begun.
-    file.write_text(SCENARIO.replace("[6, 16]", "[6, 64]").replace("repeats = 4", "repeats = 3"))
-    sweep = start(file, out)
-    assert sweep.stdout is not None
-    sweep.stdout.readline()  # one run is there
-    if how is signal.SIGKILL:
-        # The command alone, as a machine short of memory would: its workers notice by themselves.
-        sweep.kill()
-    else:
-        os.killpg(sweep.pid, how)  # as a terminal does
-    _, shown = sweep.communicate(timeout=30)
-    if how is signal.SIGINT:
-        assert sweep.returncode == 130
-        assert "the same command goes on from here" in shown
-        assert not [f for f in out.iterdir() if f.name.startswith(".")]
-    wait_until_quiet(out)
-    before = {f.name: (f / "run.json").stat().st_ino for f in out.iterdir() if f.name[0] != "."}
-    assert 0 < len(before) < 6, "neither nothing nor everything was done"
-    assert ends(*command) == 0
-    *runs, summary = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (summary["skipped"], summary["ran"]) == (len(before), 6 - len(before))
-    assert {run["run"] for run in runs if run["skipped"]} == before.keys()
-    after = {f.name: (f / "run.json").stat().st_ino for f in out.iterdir()}
-    assert before.items() <= after.items(), "nothing is written again"
-    list(run_plan(load_plan(file), ThisProcess(), folder=whole, check=False))
-    assert results(out) == results(whole)
-
-
-def wait_until_quiet(out: Path) -> None:
-    """Workers that lost their parent end when they next say something."""
-    deadline_s, seen = time.monotonic() + 30, None
-    while time.monotonic() < deadline_s:
-        now = sorted(f.name for f in out.iterdir())
-        if now == seen:
-            return
-        seen = now
-        time.sleep(1.0)
-    pytest.fail("somebody still writes")

@@ -102,6 +102,14 @@ def test_of_one_signer_the_newer_wins() -> None:
     assert [one.value for one in values.get(b"key", 0)] == [b"nine", b"three"]
 
 
+def test_a_copy_with_a_higher_number_is_not_replaced_by_an_older_one() -> None:
+    values = ValueStore(id_of_node(ME), DhtConfig())
+    newer, older = Judged(ALICE, 2, b"s"), Judged(ALICE, 1, b"s")
+    assert values.put(b"key", b"same", newer, EVE, LIFE_NS, 0, cached=True) == ""
+    assert values.put(b"key", b"same", older, EVE, LIFE_NS, 0) == OLDER
+    assert [one.judged.number for one in values.get(b"key", 0)] == [2]
+
+
 def test_one_storer_cannot_fill_a_key() -> None:
     values = ValueStore(id_of_node(ME), DhtConfig())
 

@@ -82,7 +82,7 @@ class ValueStore:
         known = self._keys.get(key, {}).get(judged.signer)
         expires_ns = now_ns + min(life_ns, self._config.value_ns)
         if known is not None and known.judged.number >= judged.number:
-            if known.value != value:
+            if known.judged.number > judged.number or known.value != value:
                 return OLDER
             known.expires_ns = max(known.expires_ns, expires_ns)
             known.due_ns = max(known.due_ns, due_ns)  # whoever brought it told the others, too
