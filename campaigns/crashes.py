@@ -1,6 +1,6 @@
 """A third of the nodes dies at once, or a whole region does, in an overlay that knows delays.
 
-    .venv/bin/python campaigns/crashes.py                              512 nodes: half an hour
+    .venv/bin/python campaigns/crashes.py                              512 nodes: 5 minutes
     .venv/bin/python campaigns/crashes.py --nodes 128 --policy random  a taste, and the other policy
     .venv/bin/python campaigns/crashes.py --only eu-west-1             one of them again
     .venv/bin/python campaigns/crashes.py --json                       one object a line
