@@ -3,11 +3,14 @@
     .venv/bin/python campaigns/dht.py                            5 seeds of both, on two cores
     .venv/bin/python campaigns/dht.py --seeds 1 --nodes 200      a taste
     .venv/bin/python campaigns/dht.py --only attack --seeds 20   the attack alone
+    .venv/bin/python campaigns/dht.py --only attack --nodes 200 --k 8 --seeds 20   with few replicas
     .venv/bin/python campaigns/dht.py --first 7 --seeds 1        seed 7 again
     .venv/bin/python campaigns/dht.py --json                     one object a line, for machines
 
 Churn: 1,000 nodes over the AWS delay table hold 100 values; for 20 minutes, a quarter of the nodes
-dies every 10 minutes and as many new ones come, while values are looked up all the time.
+dies every 10 minutes and as many new ones come, while values are looked up all the time. One node
+that stays stores a new value every 5 s, which is then looked up like the others. Whoever looks has
+joined: before that a node knows nobody to ask.
 
 Attack: a tenth of the nodes took the best of 256 keys each to be near one value's place. They join
 before it is stored, say that they hold it, name nobody but each other, and give it to nobody.
@@ -48,6 +51,8 @@ class Settings(msgspec.Struct, frozen=True):
     churn: float = 0.25
     values: int = 100
     lookups_per_s: float = 1.0
+    put_every: int = 5
+    """After so many lookups a value is stored."""
     hiding: float = 0.1
     attack_lookups: int = 300
     config: DhtConfig = DhtConfig()
@@ -81,10 +86,16 @@ def run_churn(seed: int, settings: Settings) -> Outcome:
     network.forget_lookups()
     end_s = network.simulation.time_s + settings.minutes * 60
     network.churn(settings.churn, CHURN_S, end_s)
-    asked = []
+    asked: list[int] = []
+    coming: dict[int, bytes] = {}
     while network.simulation.time_s < end_s:
+        if len(asked) % settings.put_every == 0:
+            value = b"value %d" % (len(stored) + len(coming))
+            coming[network.put(network.honest[0], content_key(value), value)] = value
+        stored += [coming.pop(token) for token in list(coming) if network.answered(token)]
         key = content_key(network.rng.choice(stored))
-        asked.append(network.get(network.rng.choice(network.running()), key))
+        joined = [node for node in network.running() if network.machine(node).ready]
+        asked.append(network.get(network.rng.choice(joined), key))
         network.simulation.run_for(1 / settings.lookups_per_s)
     return _outcome("churn", seed, network, asked, stored, begin_s)
 
@@ -173,11 +184,18 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--nodes", type=int, default=defaults.nodes)
     parser.add_argument("--minutes", type=float, default=defaults.minutes, help="simulated")
+    parser.add_argument("--k", type=int, default=defaults.config.k, help="replicas of a value")
+    parser.add_argument("--hiding", type=float, default=defaults.hiding, help="part that attacks")
     parser.add_argument("--only", choices=sorted(RUNS), help="one of the two")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="one object a line")
     options = parser.parse_args()
-    settings = Settings(nodes=options.nodes, minutes=options.minutes)
+    settings = Settings(
+        nodes=options.nodes,
+        minutes=options.minutes,
+        hiding=options.hiding,
+        config=DhtConfig(k=options.k),
+    )
     kinds = [options.only] if options.only else list(RUNS)
     seeds = range(options.first, options.first + options.seeds)
     jobs = [(kind, seed) for seed in seeds for kind in kinds]

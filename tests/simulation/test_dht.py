@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 
 from campaigns.dht import Outcome, Settings, run_attack, run_churn, verdict
 from shoal.identity import PrivateKey, SeededEntropy
+from shoal.kernel.effects import Effect, Send
+from shoal.kernel.inputs import Input
 from shoal.kernel.records import Rejected
 from shoal.lab.dht import DhtNetwork
 from shoal.protocols.dht.commands import Find, FindDone
 from shoal.protocols.dht.config import MINUTE_NS, DhtConfig
 from shoal.protocols.dht.ids import SPACE, DhtId, id_of_key, id_of_node
+from shoal.protocols.dht.messages import QUESTIONS
 from shoal.protocols.dht.validators import content_key, sign_record
+from shoal.sim import SimNode
 from shoal.sim.checkers import MachineInvariants
 from shoal.sim.faults.partition import Partition
 from shoal.sim.trace import Row, TraceHash
@@ -151,6 +157,80 @@ def test_spam_does_not_evict_what_others_stored() -> None:
         machine.check_invariants()
     kept = [len(network.machine(n).values.get(content_key(spam), now_ns)) for n in network.honest]
     assert sum(kept) < config.k, "the store was not full: the test shows nothing"
+
+
+def count_questions(network: DhtNetwork, node: SimNode) -> Counter[str]:
+    """What a node asks others from now on, by kind."""
+    counted: Counter[str] = Counter()
+
+    def watch(event: Input, effects: Sequence[Effect]) -> None:
+        sent = [effect.message for effect in effects if isinstance(effect, Send)]
+        counted.update([type(one).__name__ for one in sent if isinstance(one, QUESTIONS)])
+
+    assert node.host is not None
+    node.host.watch = watch
+    return counted
+
+
+def test_a_publisher_of_many_values_looks_up_few_places() -> None:
+    network = DhtNetwork(2, 100)
+    network.join()
+    publisher = network.honest[40]
+    asked = count_questions(network, publisher)
+    values = [b"event %d" % number for number in range(300)]
+    tokens = []
+    for value in values:
+        tokens.append(network.put(publisher, content_key(value), value))
+        network.simulation.run_for(0.1)
+    network.simulation.run_for(10)
+    k = network.config.k
+    assert [network.replicas(token) for token in tokens] == [k] * len(values)
+    assert asked["StoreValue"] == k * len(values)
+    assert asked["FindNode"] < 4 * len(values), "a lookup asks thirty"
+    others = [node for node in network.honest if node is not publisher]
+    for value in values[::10]:
+        key = content_key(value)
+        nearest = sorted(others, key=lambda node: id_of_node(node.id) ^ id_of_key(key))[:k]
+        assert len(set(network.holders(key)) & set(nearest)) >= k - 1
+
+
+def test_a_hundred_events_a_second_on_twenty_nodes_are_within_the_rate() -> None:
+    network = DhtNetwork(4, 21)
+    rejected: list[Rejected] = []
+    network.simulation.trace.to(
+        lambda rows: rejected.extend([row[2] for row in rows if isinstance(row[2], Rejected)])
+    )
+    network.join()
+    tokens = []
+    for number in range(1500):
+        value = (b"event %d " % number).ljust(300, b"x")
+        tokens.append(network.put(network.honest[7], content_key(value), value))
+        network.simulation.run_for(0.01)
+    network.simulation.run_for(2)
+    assert [network.replicas(token) for token in tokens] == [20] * len(tokens)
+    # All at once: they wait, nobody is asked too much, and no link is given up.
+    tokens = []
+    for number in range(3000):
+        value = b"burst %d" % number
+        tokens.append(network.put(network.honest[9], content_key(value), value))
+    network.simulation.run_for(15)
+    assert [network.replicas(token) for token in tokens] == [20] * len(tokens)
+    assert rejected == []
+
+
+def test_one_holder_republishes_for_all() -> None:
+    network = DhtNetwork(6, 60)
+    network.join()
+    values = [b"value %d" % number for number in range(50)]
+    for value in values:
+        network.put(network.honest[30], content_key(value), value)
+    network.simulation.run_for(1000)
+    asked = [count_questions(network, node) for node in network.honest]
+    intervals = 4
+    network.simulation.run_for(intervals * 600)
+    stored = sum(counted["StoreValue"] for counted in asked) / len(values) / intervals
+    assert 0.6 * network.config.k < stored < 1.3 * network.config.k
+    assert min(len(network.holders(content_key(value))) for value in values) >= network.config.k
 
 
 def test_halves_that_lost_each_other_meet_again() -> None:

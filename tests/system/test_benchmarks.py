@@ -35,6 +35,17 @@ def test_a_tiny_overlay_has_figures() -> None:
         assert (row["gossipsub"], row["ratio"]) == (None, None)
 
 
+@pytest.mark.parametrize(
+    "shape", [("--nodes", "24", "--size", "532480"), ("--nodes", "25", "--simulated")]
+)
+def test_a_tiny_dht_has_figures(shape: tuple[str, ...]) -> None:
+    result = run("benchmarks/dht.py", "--count", "3", *shape)
+    assert {"put, first", "put, all", "get, hit", "get, miss"} < result["rows"].keys()
+    for row in result["rows"].values():
+        assert 0 < row["median_ms"] <= row["p95_ms"]
+        assert row["cpu_ms"] > 0
+
+
 def test_without_npm_the_other_side_is_missing_and_says_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -82,6 +82,8 @@ class DhtNetwork:
         self.honest: list[SimNode] = []
         self._lookups: list[LookupDone] = []
         self._answers: dict[int, Any] = {}
+        self._asked_s: dict[int, float] = {}
+        self._answered_s: dict[int, float] = {}
         self._tokens = 0
         self._hiding: dict[NodeId, None] = {}
         self._contacts: dict[NodeId, Contact] = {}
@@ -110,9 +112,9 @@ class DhtNetwork:
         """Let all nodes join."""
         self.simulation.run_until_s(self.joined_s)
 
-    def put(self, node: SimNode, key: bytes, value: bytes) -> int:
+    def put(self, node: SimNode, key: bytes, value: bytes, replicas: int | None = None) -> int:
         """Store a value; gives the token of its answer."""
-        return self._ask(node, Put(key, value))
+        return self._ask(node, Put(key, value, replicas))
 
     def get(self, node: SimNode, key: bytes) -> int:
         """Look for a value."""
@@ -131,6 +133,10 @@ class DhtNetwork:
     def answered(self, token: int) -> bool:
         """Whether the asker was told anything."""
         return token in self._answers
+
+    def took_s(self, token: int) -> float:
+        """Simulated seconds until the asker was told."""
+        return self._answered_s[token] - self._asked_s[token]
 
     def forget_lookups(self) -> list[LookupDone]:
         """Lookups of honest nodes that ended since this was last asked."""
@@ -161,6 +167,7 @@ class DhtNetwork:
 
     def _ask(self, node: SimNode, command: Any) -> int:
         self._tokens += 1
+        self._asked_s[self._tokens] = self.simulation.time_s
         node.command(0, command, self._tokens)
         return self._tokens
 
@@ -188,7 +195,9 @@ class DhtNetwork:
 
     def _told(self, event: Any) -> None:
         if isinstance(event, GetDone | PutDone):
-            self._answers[cast(int, event.token)] = event
+            token = cast(int, event.token)
+            self._answers[token] = event
+            self._answered_s[token] = self.simulation.time_s
 
     def _keep(self, rows: list[Row]) -> None:
         self._lookups += [

@@ -24,6 +24,7 @@ from shoal.protocols.dht.messages import (
     Values,
     ValueStored,
 )
+from shoal.protocols.dht.puts import store_tokens
 from shoal.protocols.dht.validators import content_key, sign_record
 from tests.support.dht import ME, DhtBench, contact
 from tests.support.machines import peer_id
@@ -120,12 +121,13 @@ def test_unasked_answers_and_commands_of_strangers_are_counted() -> None:
 
 
 def test_questions_are_rate_limited_by_number_and_by_size() -> None:
-    bench = bench_with(BOB, EVE, config=DhtConfig(burst=20, refill_ns=S_NS))
-    answers = [bench.says(BOB, Ping(n, BOB.addresses)) for n in range(30)]
-    assert sum(map(bool, answers)) == 19
+    burst = store_tokens(bytes(VALUE_BYTES_MAX))
+    bench = bench_with(BOB, EVE, config=DhtConfig(burst=burst, refill_ns=S_NS))
+    answers = [bench.says(BOB, Ping(n, BOB.addresses)) for n in range(burst + 10)]
+    assert sum(map(bool, answers)) == burst - 1
     assert bench.rejected() == ["rate-limited"] * 11
     assert bench.says(EVE, Ping(1, EVE.addresses))
-    bench.host.advance(20 * S_NS)
+    bench.host.advance(burst * S_NS)
     assert bench.says(BOB, store(1, bytes(VALUE_BYTES_MAX))) == [ValueStored(1, "")]
     assert bench.says(BOB, store(2, bytes(VALUE_BYTES_MAX - 1))) == []
 
@@ -232,10 +234,78 @@ def test_who_has_no_room_is_made_up_for_by_the_next() -> None:
 def test_values_are_republished_with_what_is_left_of_their_life() -> None:
     bench = bench_with(BOB, EVE)
     bench.says(BOB, store())
-    bench.host.advance(HOUR_NS // 2)
-    given = [m for m in bench.sent_to(EVE) if isinstance(m, StoreValue)]
-    assert given
-    assert 0 < given[0].life_s <= DAY_S - 600
+    while not isinstance(bench.sent_to(EVE)[-1], FindNode):
+        bench.host.advance(S_NS)
+    find_answered(bench, BOB, EVE)
+    given = bench.sent_to(EVE)[-1]
+    assert isinstance(given, StoreValue)
+    assert DAY_S - 960 < given.life_s <= DAY_S - 600
+
+
+def test_where_a_lookup_ended_a_moment_ago_values_are_given_without_one() -> None:
+    bench = bench_with(BOB, EVE)
+    bench.command(Put(KEY, VALUE), 1)
+    find_answered(bench, BOB, EVE)
+    bench.command(Put(content_key(b"other"), b"other"), 2)
+    for peer in (BOB, EVE):
+        given = bench.sent_to(peer)[-1]
+        assert isinstance(given, StoreValue)
+        assert given.value == b"other"
+        bench.says(peer, ValueStored(given.request, ""))
+    assert bench.host.notified[-1] == PutDone(content_key(b"other"), 2, 2)
+    # A stranger has come: there may be more of them.
+    bench.meet(contact(3))
+    bench.says(contact(3), Ping(1, contact(3).addresses))
+    bench.command(Put(content_key(b"third"), b"third"), 3)
+    assert isinstance(bench.sent_to(BOB)[-1], FindNode)
+
+
+def test_values_are_given_no_faster_than_peers_allow() -> None:
+    config = DhtConfig(burst=20, refill_ns=S_NS)
+    bench = bench_with(BOB, config=config)
+    bench.command(Put(KEY, VALUE), 0)
+    find_answered(bench, BOB)
+    values = [b"value %d" % number for number in range(30)]
+    for number, value in enumerate(values):
+        bench.command(Put(content_key(value), value, replicas=1), number)
+
+    def given() -> int:
+        return sum(isinstance(message, StoreValue) for message in bench.sent_to(BOB))
+
+    assert given() == config.burst // 2
+    bench.host.advance(10 * config.refill_ns)
+    assert given() == config.burst // 2 + 8
+
+
+def test_who_waits_for_a_lookup_holds_up_nobody_and_few_look_at_once() -> None:
+    bench = bench_with(BOB, EVE, config=DhtConfig(k=1, put_lookups_max=1, waiting_max=2))
+    values = [b"value %d" % number for number in range(4)]
+    for number, value in enumerate(values):
+        bench.command(Put(content_key(value), value), number)
+    # One is looked up, two wait, and for the last there is no room.
+    assert [type(m) for m in bench.sent_to(BOB)].count(FindNode) == 1
+    assert bench.host.notified[-1] == PutDone(content_key(values[3]), 0, 3)
+
+
+def test_who_is_not_among_the_nearest_any_more_hands_over_and_keeps_a_copy() -> None:
+    place = id_of_key(KEY)
+    ours = id_of_node(ME) ^ place
+    config = DhtConfig(k=2, crowded_part=0.0)
+    closer = [one for one in map(contact, range(1, 60)) if id_of_node(one.node) ^ place < ours]
+    bench = bench_with(*closer[:3], config=config)
+    bench.says(closer[0], store())
+    for _ in range(HOUR_NS // (2 * S_NS)):
+        bench.host.advance(S_NS)
+        for peer in closer[:3]:
+            last = bench.sent_to(peer)[-1]
+            if isinstance(last, FindNode):
+                bench.says(peer, Nodes(last.request, ()))
+            elif isinstance(last, StoreValue) and bench.machine.values.due(10**18, 1):
+                bench.says(peer, ValueStored(last.request, ""))
+    given = [m for peer in closer[:3] for m in bench.sent_to(peer) if isinstance(m, StoreValue)]
+    assert len(given) == config.k
+    (held,) = bench.machine.values.get(KEY, bench.host.time_ns)
+    assert held.cached
 
 
 def test_another_machine_asks_by_message_and_is_answered_by_one() -> None:

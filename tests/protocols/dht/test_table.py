@@ -56,6 +56,15 @@ def test_who_was_heard_of_lately_is_not_doubted() -> None:
     assert table.seen(far[3], 9 * S_NS) is None
 
 
+def test_a_bucket_doubts_one_node_in_a_while() -> None:
+    table, far = full_table()
+    begin_ns = 20 * S_NS
+    assert table.seen(far[3], begin_ns) == far[0]
+    table.seen(far[0], begin_ns)
+    assert table.seen(far[4], begin_ns + SMALL.ping_pause_ns - 1) is None
+    assert table.seen(far[4], begin_ns + SMALL.ping_pause_ns) == far[1]
+
+
 def test_without_spares_a_node_has_several_chances_but_is_not_told_to_others() -> None:
     table, far = full_table()
     there = id_of_node(far[0].node)

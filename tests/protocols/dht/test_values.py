@@ -86,6 +86,18 @@ def test_a_copy_that_is_stored_in_earnest_is_no_copy_any_more() -> None:
     values.check_invariants()
 
 
+def test_what_others_answer_for_is_a_copy_and_goes_first() -> None:
+    values = store()
+    put(values, b"ours", ALICE)
+    values.release((b"ours", None))
+    values.release((b"never held", None))
+    assert values.due(10**18, 9) == []
+    for number in range(ROOM):
+        assert put(values, b"bob %d" % number, BOB) == ""
+    assert not values.get(b"ours", 0)
+    values.check_invariants()
+
+
 def test_of_one_signer_the_newer_wins() -> None:
     values = store()
 
@@ -185,6 +197,17 @@ class ValueStory(RuleBasedStateMachine):
         assert all(after.get(who, number) >= number for who, number in before.items())
         if not refused and life_ns:
             assert value in [one.value for one in self.values.get(key, self.now_ns)]
+
+    @rule(count=st.integers(1, 3), later_ns=st.integers(1, 20), released=st.booleans())
+    def turns_come(self, count: int, later_ns: int, released: bool) -> None:
+        due = self.values.due(self.now_ns, count)
+        waiting = [one for one in self.values.all() if not one.cached and one not in due]
+        assert all(one.due_ns <= self.now_ns and not one.cached for one in due)
+        assert len(due) == count or all(one.due_ns > self.now_ns for one in waiting)
+        for one in due:
+            self.values.postpone(one, self.now_ns + later_ns)
+            if released:
+                self.values.release(one.slot)
 
     @rule(passed_ns=st.integers(1, 10))
     def time_passes(self, passed_ns: int) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
 from shoal.kernel.codec import DHT
+from shoal.kernel.contact import Contact
 from shoal.protocols.dht.config import (
     FRAME_BYTES_MAX,
     KEY_BYTES_MAX,
@@ -32,6 +33,8 @@ from shoal.protocols.dht.messages import (
     ValueStored,
 )
 from shoal.protocols.dht.wire import DhtCodec
+from shoal.protocols.topics.config import BLOCK_BYTES_MAX
+from shoal.transport.port import TransportLimits
 from tests.support.dht import contact
 
 CODEC = DhtCodec()
@@ -107,3 +110,10 @@ def test_changed_bytes_never_raise_anything_else(message: object, data: st.DataO
     frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(RemoteError):
         CODEC.decode(bytes(frame))
+
+
+def test_the_largest_event_fits_into_a_value_and_the_largest_value_into_a_frame() -> None:
+    assert BLOCK_BYTES_MAX <= VALUE_BYTES_MAX
+    assert TransportLimits().frame_bytes_max >= FRAME_BYTES_MAX
+    people = tuple([Contact(contact(n).node, ("ws://" + "x" * 250,) * 4) for n in range(1, K + 1)])
+    assert len(CODEC.encode(Values(2**53, (bytes(VALUE_BYTES_MAX),), people))) <= FRAME_BYTES_MAX

@@ -76,6 +76,11 @@ class Calls:
     def __len__(self) -> int:
         return sum(map(len, self._calls.values()))
 
+    @property
+    def peers(self) -> int:
+        """How many are being asked."""
+        return len(self._calls)
+
     def ask(
         self, contact: Contact, kind: type, fields: tuple[Any, ...], then: Then, now_ns: int
     ) -> list[Effect]:

@@ -9,9 +9,10 @@ from shoal.base.units import KIB, MIB, MS_NS, S_NS
 
 K = 20  # nodes of a bucket, and replicas of a value: so many do not fail within one republish
 KEY_BYTES_MAX = 64  # a CID, or a hash and a few words
-VALUE_BYTES_MAX = 256 * KIB  # one value must not stall a link for long
+VALUE_BYTES_MAX = 520 * KIB  # the largest event of a topic; must not stall a link for long
 VALUES_MAX = 16  # records of one key, one for each signer
 FRAME_BYTES_MAX = VALUE_BYTES_MAX + 32 * KIB  # a value, and the contacts beside it
+STORE_TOKEN_BYTES = 4 * KIB  # a value costs its sender one question for each of these
 VALUE_OVERHEAD_BYTES = 512  # what the bookkeeping of a value costs; small ones count, too
 MINUTE_NS = 60 * S_NS
 HOUR_NS = 60 * MINUTE_NS
@@ -47,12 +48,30 @@ class DhtConfig(msgspec.Struct, frozen=True):
     waiting_max: int = 10_000
     """and above so many they fail."""
 
+    put_lookups_max: int = 8
+    """Lookups of values that are stored, at once: half of all turns are left for who fetches."""
+
+    put_peers_max: int = 160
+    """Peers that are being asked, above which no value is given to anybody: a host has 256 links
+    for the DHT, and a question whose link is taken away has to be asked again."""
+
+    survey_ns: int = 5 * MINUTE_NS
+    """How long a lookup's view of its part of the space is believed; at the churn that
+    republishing is made for, an eighth of the nodes has changed by then."""
+
+    surveys_max: int = 1024
+    """Parts of the space that are remembered, k nodes each: as many as 15,000 nodes make."""
+
     failures_max: int = 3
     """Unanswered questions in a row, after which a node leaves the table; if another is waiting
     for its place, the first one is enough."""
 
     ping_quiet_ns: int = MINUTE_NS
     """Who was heard of within this is not asked whether it lives, when its bucket is full."""
+
+    ping_pause_ns: int = 15 * S_NS
+    """A bucket asks one of its nodes at most in this time: a peer that sends many questions and
+    finds its bucket full would cause as many."""
 
     prefix_bits_v4: int = 24
     prefix_bits_v6: int = 48
@@ -98,15 +117,24 @@ class DhtConfig(msgspec.Struct, frozen=True):
     checks_max: int = 256
     """Signatures of values that are being checked; what comes meanwhile is refused as busy."""
 
-    burst: int = 400
-    refill_ns: int = 10 * MS_NS
-    """Questions of one peer: a lookup asks each once, a publisher of many values often."""
+    burst: int = 2000
+    refill_ns: int = 2 * MS_NS
+    """Questions of one peer: a lookup asks each once, a publisher of many values often. It keeps
+    itself to half of the burst and four fifths of the rate (see puts.py)."""
 
     peers_max: int = 10_000
     """Peers whose rate is remembered."""
 
     def __post_init__(self) -> None:
-        for name in ("k", "paths", "alpha", "hops_max", "asked_max", "lookups_max"):
+        for name in (
+            "k",
+            "paths",
+            "alpha",
+            "hops_max",
+            "asked_max",
+            "lookups_max",
+            "put_lookups_max",
+        ):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: write 1 or more")
         if self.k > K:

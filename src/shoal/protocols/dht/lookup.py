@@ -2,8 +2,7 @@
 
 Each path asks the nearest nodes it knows for nearer ones. A node belongs to the path that heard of
 it first and is asked by no other, so whoever lies misleads one path. A path ends when the k nearest
-nodes that answered are nearer than all that it has left to ask, and its own share of them are, too:
-a crowd of liars at the end of one path does not end the others. Only who answered counts: names are
+nodes that answered are nearer than all that it has left to ask. Only who answered counts: names are
 free, and an answer full of nodes that do not exist discredits whoever gave it.
 """
 
@@ -64,8 +63,6 @@ class Lookup:
         self._paths: list[list[tuple[int, NodeId]]] = [[] for _ in range(config.paths)]
         self._under_way = [0] * config.paths
         self._answered: list[tuple[int, NodeId]] = []
-        self._shares: list[list[int]] = [[] for _ in range(config.paths)]  # the same, by path
-        self._share = -(-config.k // config.paths)
         self._named: Counter[NodeId] = Counter()  # dead names less live ones, by who gave them
         near_paths = config.paths - 1 if far and config.paths > 1 else config.paths
         for number, contact in enumerate(seeds):
@@ -78,8 +75,8 @@ class Lookup:
         if self.stopped:
             return []
         chosen = []
+        bound = self._bound()
         for path, candidates in enumerate(self._paths):
-            bound = self._bound(path)
             for distance, node in candidates:
                 if self._under_way[path] >= self._config.alpha or distance >= bound:
                     break
@@ -95,7 +92,6 @@ class Lookup:
         """A node answered, and named others."""
         known = self._done(node, ANSWERED)
         insort(self._answered, (known.distance, node))
-        insort(self._shares[known.path], known.distance)
         if known.source is not None:
             self._named[known.source] -= 1
         if known.hops < self._config.hops_max:
@@ -116,11 +112,21 @@ class Lookup:
         """Whether no answer that is still to come can change the result; ask after `next`."""
         if self.stopped:
             return True
-        bounds = [self._bound(path) for path in range(len(self._paths))]
+        bound = self._bound()
         return not any(
-            known.state == ASKED and known.distance < bounds[known.path]
-            for known in self._known.values()
+            known.state == ASKED and known.distance < bound for known in self._known.values()
         )
+
+    @property
+    def surveyed(self) -> int | None:
+        """Up to which distance from the target everybody was asked whom anybody named; None if the
+        search was cut short, or it may be us who are cut off."""
+        bound, left = self._bound(), (NEW, ASKED)
+        if self.stopped or not self._answered or (bound == SPACE and self.failures):
+            return None
+        if any(k.state in left and k.distance < bound for k in self._known.values()):
+            return None
+        return min(bound, SPACE - 1)
 
     def closest(self, count: int) -> list[Contact]:
         """The nearest nodes that answered, nearest first."""
@@ -139,19 +145,17 @@ class Lookup:
         """Hops to the value, or else to the nearest node."""
         return self.value_hops or (self.hops(self._answered[0][1]) if self._answered else 0)
 
-    def _bound(self, path: int) -> int:
-        """Nodes that are farther away are of no use to this path."""
-        k, share = self._config.k, self._share
-        if len(self._answered) < k or len(self._shares[path]) < share:
-            return SPACE
-        return max(self._answered[k - 1][0], self._shares[path][share - 1])
+    def _bound(self) -> int:
+        """Nodes that are farther away are of no use."""
+        k = self._config.k
+        return SPACE if len(self._answered) < k else self._answered[k - 1][0]
 
     def _learn(self, contact: Contact, path: int, hops: int, source: NodeId | None) -> None:
         node = contact.node
         if node == self._me or node in self._known or not contact.addresses:
             return
         distance = id_of_node(node) ^ self.target
-        if distance >= self._bound(path):
+        if distance >= self._bound():
             return
         self._known[node] = _Known(contact, distance, hops, path, source)
         insort(self._paths[path], (distance, node))

@@ -24,6 +24,7 @@ from shoal.protocols.dht.config import DhtConfig
 from shoal.protocols.dht.ids import DhtId, wire_of_id
 from shoal.protocols.dht.lookup import Lookup
 from shoal.protocols.dht.messages import FindNode, FindValue
+from shoal.protocols.dht.surveys import Surveys
 from shoal.protocols.dht.table import RoutingTable
 
 LOOKUP = "lookup"  # timers are (LOOKUP, number)
@@ -61,9 +62,15 @@ class Lookups:
     """Runs lookups."""
 
     def __init__(
-        self, table: RoutingTable, calls: Calls, checking: Checking, config: DhtConfig
+        self,
+        table: RoutingTable,
+        calls: Calls,
+        checking: Checking,
+        surveys: Surveys,
+        config: DhtConfig,
     ) -> None:
         self._table = table
+        self._surveys = surveys
         self._calls = calls
         self._checking = checking
         self._config = config
@@ -175,6 +182,7 @@ class Lookups:
         assert lookup is not None
         running.ended = True
         del self._running[running.number]
+        self._surveys.ended(lookup, now_ns)
         success = bool(lookup.distances()) if running.key is None else bool(running.found)
         duration_us = (now_ns - running.begun_ns) // US_NS
         record = LookupDone(

@@ -16,7 +16,7 @@ from typing import Any
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
-from shoal.base.units import KIB, S_NS
+from shoal.base.units import S_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Notify, Send
 from shoal.kernel.inputs import (
@@ -52,12 +52,11 @@ from shoal.protocols.dht.messages import (
     Values,
     ValueStored,
 )
-from shoal.protocols.dht.puts import Puts
+from shoal.protocols.dht.puts import PUTS, Puts, store_tokens
+from shoal.protocols.dht.surveys import Surveys
 from shoal.protocols.dht.table import RoutingTable
 from shoal.protocols.dht.upkeep import JOIN, TICK, Upkeep
 from shoal.protocols.dht.values import ValueStore
-
-STORE_TOKEN_BYTES = 16 * KIB  # a value costs its sender one question for each of these
 
 Reply = Callable[[Any], list[Effect]]
 
@@ -83,11 +82,14 @@ class DhtNode:
         self.table = RoutingTable(node, config)
         self.values = ValueStore(self.table.id, config)
         self.density = Density(self.table, config)
-        self.calls = Calls(config, self._heard, self.table.failed)
+        self.surveys = Surveys(config)
+        self.calls = Calls(config, self._heard, self._lost)
         self.calls.addresses = addresses
         self._checking = Checking(judge, config)
-        self._lookups = Lookups(self.table, self.calls, self._checking, config)
-        self._puts = Puts(self.table, self._lookups, self.calls, self.density, rng, config)
+        self._lookups = Lookups(self.table, self.calls, self._checking, self.surveys, config)
+        self._puts = Puts(
+            self.table, self.surveys, self._lookups, self.calls, self.density, rng, config
+        )
         self._gets = Gets(self.values, self._lookups, self._puts, self.density, rng)
         self._upkeep = Upkeep(
             bootstrap,
@@ -96,6 +98,7 @@ class DhtNode:
             self._puts,
             self.values,
             self.density,
+            self.calls,
             rng,
             config,
         )
@@ -133,6 +136,7 @@ class DhtNode:
         """Raise InvariantViolated if the state is one that must not exist."""
         self.table.check_invariants()
         self.values.check_invariants()
+        self.surveys.check_invariants()
         self.calls.check_invariants()
         self._lookups.check_invariants()
 
@@ -144,9 +148,11 @@ class DhtNode:
                 return self._upkeep.tick(now_ns)
             case "join":
                 return self._upkeep.join(now_ns)
+            case "puts":
+                return self._puts.begin(now_ns)
             case ("lookup", int(number)):
                 return self._lookups.deadline(number, now_ns)
-        raise UsageError(f"no timer {key!r}: {CALLS}, {TICK}, {JOIN} and {LOOKUP} are set here")
+        raise UsageError(f"no timer {key!r}: {CALLS}, {TICK}, {JOIN}, {PUTS}, {LOOKUP} are ours")
 
     # Peers
 
@@ -161,7 +167,7 @@ class DhtNode:
             return self._command(
                 message, lambda done: [Send(_with_token(done, token), (self.node,))], now_ns
             )
-        tokens = 1 + (len(message.value) // STORE_TOKEN_BYTES if kind is StoreValue else 0)
+        tokens = store_tokens(message.value) if kind is StoreValue else 1
         if not self._rates.allow(peer, now_ns, tokens):
             return [Rejected(peer, "rate-limited")]
         contact = Contact(peer, message.sender)
@@ -170,10 +176,18 @@ class DhtNode:
 
     def _heard(self, contact: Contact, now_ns: int) -> list[Effect]:
         """A node lives; ask the one that would have to make room for it whether it does."""
+        self.surveys.heard(contact)
+        self._upkeep.lost.found(contact.node)
         oldest = self.table.seen(contact, now_ns)
         if oldest is None:
             return []
         return self.calls.ask(oldest, Ping, (), lambda answer, now_ns: [], now_ns)
+
+    def _lost(self, node: NodeId) -> None:
+        self.surveys.lost(node)
+        gone = self.table.failed(node)
+        if gone is not None:
+            self._upkeep.lost.add(gone)
 
     def _on_ping(self, asker: Contact, message: Ping, now_ns: int) -> list[Effect]:
         return [Send(Pong(message.request), (asker.node,))]
@@ -265,13 +279,7 @@ class DhtNode:
             due_ns, life_ns = self._upkeep.due_ns(now_ns), self.config.value_ns
             self.values.put(key, value, judged, self.node, life_ns, now_ns, due_ns=due_ns)
             return self._puts.put(
-                "put",
-                key,
-                value,
-                life_ns,
-                now_ns,
-                replicas,
-                lambda held: reply(PutDone(key, held)),
+                key, value, life_ns, replicas, lambda held: reply(PutDone(key, held)), now_ns
             )
 
         return self._checking.check(key, value, checked, now_ns)

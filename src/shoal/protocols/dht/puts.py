@@ -1,7 +1,12 @@
 """Storing: find the k nearest nodes, give them the value, and count who took it.
 
-A node that does not answer, or has no room, is made up for by the next nearest. Where the
-neighbourhood is crowded, the places beside it get the value as well (see density.py).
+Whoever is among the nearest itself knows the others, and where a lookup ended a moment ago they
+are known, too (see surveys.py): there the value is given at once. A node that does not answer, or
+has no room, is made up for by the next nearest. Where the neighbourhood is crowded, a lookup is
+made in any case, and the places beside it get the value as well (see density.py).
+
+Values wait for their turn: those who get them allow each peer a rate, and a host has only so many
+links for the DHT. Those whose place has to be looked up wait apart, and hold up nobody else.
 """
 
 from __future__ import annotations
@@ -14,24 +19,29 @@ from random import Random
 import msgspec
 
 from shoal.base.ids import NodeId
-from shoal.base.units import S_NS
+from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import Effect
+from shoal.kernel.effects import Effect, SetTimer
+from shoal.kernel.rate_limit import RateLimit
 from shoal.protocols.dht.calls import Calls
-from shoal.protocols.dht.config import DhtConfig
+from shoal.protocols.dht.config import STORE_TOKEN_BYTES, DhtConfig
 from shoal.protocols.dht.density import Density
 from shoal.protocols.dht.ids import id_of_key, id_of_node
 from shoal.protocols.dht.lookups import Lookups, Result
 from shoal.protocols.dht.messages import StoreValue, ValueStored
+from shoal.protocols.dht.surveys import Surveys
 from shoal.protocols.dht.table import RoutingTable
 
 FINAL = ("invalid", "older")  # another node would say the same
+PUTS = "puts"  # the timer of values that wait for their turn
+BUSY_NS = 50 * MS_NS  # too many peers are being asked: look again then
 
 Reply = Callable[[int], list[Effect]]
 """Told once, how many hold the value."""
 
 
 class _Put(msgspec.Struct):
+    kind: str
     key: bytes
     value: bytes
     life_ns: int
@@ -41,7 +51,14 @@ class _Put(msgspec.Struct):
     lookups: int = 0
     under_way: int = 0
     held: int = 0
+    near: Sequence[Contact] = ()
+    crowded: bool = False
     given: dict[NodeId, None] = {}
+
+
+def store_tokens(value: bytes) -> int:
+    """How many questions the storing of a value counts for."""
+    return 1 + len(value) // STORE_TOKEN_BYTES
 
 
 class Puts:
@@ -50,60 +67,123 @@ class Puts:
     def __init__(
         self,
         table: RoutingTable,
+        surveys: Surveys,
         lookups: Lookups,
         calls: Calls,
         density: Density,
         rng: Random,
         config: DhtConfig,
     ) -> None:
+        self.at_home = False
+        """Whether our own neighbourhood was looked up."""
         self._table = table
+        self._surveys = surveys
         self._lookups = lookups
         self._calls = calls
         self._density = density
         self._rng = rng
         self._config = config
+        self._unsure: deque[_Put] = deque()
+        self._ready: deque[_Put] = deque()
+        self._looking = 0
+        self._beginning = False
+        self._pace = RateLimit(config.burst // 2, config.refill_ns * 5 // 4, keys_max=1)
 
     def put(
-        self,
-        kind: str,
-        key: bytes,
-        value: bytes,
-        life_ns: int,
-        now_ns: int,
-        replicas: int = 0,
-        reply: Reply | None = None,
+        self, key: bytes, value: bytes, life_ns: int, replicas: int, reply: Reply, now_ns: int
     ) -> list[Effect]:
-        """Find the nearest nodes and give them the value; tell when so many have it."""
-        put = _Put(key, value, life_ns, replicas, reply, now_ns, lookups=1)
-        done = partial(self._found, put, kind, True)
-        return self._lookups.start(kind, id_of_key(key), done, now_ns)
+        """Give a value to the nearest nodes; tell when so many have it."""
+        return self._queue(_Put("put", key, value, life_ns, replicas, reply, now_ns), now_ns)
 
-    def again(self, key: bytes, value: bytes, life_ns: int, now_ns: int) -> list[Effect]:
-        """Republish. Whoever is among the nearest itself knows the others, and need not look."""
-        target = id_of_key(key)
-        near = self._table.closest(target, self._config.k)
-        distances = [id_of_node(contact.node) ^ target for contact in near]
-        if self._table.closer(target) >= self._config.k or self._density.crowded(distances):
-            return self.put("republish", key, value, life_ns, now_ns)
-        return self._give(_Put(key, value, life_ns, 0, None, now_ns), near, now_ns)
+    def again(
+        self, key: bytes, value: bytes, life_ns: int, release: Callable[[], None], now_ns: int
+    ) -> list[Effect]:
+        """Republish. If k others have it who are nearer than we are, and are no crowd, ours is
+        released: otherwise all who ever were among the nearest would go on republishing."""
+        put = _Put("republish", key, value, life_ns, self._config.k, None, now_ns)
+        near = self._table.closer(id_of_key(key)) < self._config.k
+
+        def told(held: int) -> list[Effect]:
+            if held >= self._config.k and not near and not put.crowded:
+                release()
+            return []
+
+        put.reply = told
+        return self._queue(put, now_ns)
 
     def copy(self, contact: Contact, key: bytes, value: bytes, now_ns: int) -> list[Effect]:
         """Leave a copy on the path of a lookup; whether it is taken does not matter."""
         fields = (key, value, self._config.cache_ns // S_NS, True)
         return self._calls.ask(contact, StoreValue, fields, lambda answer, now_ns: [], now_ns)
 
-    def _found(
-        self, put: _Put, kind: str, first: bool, result: Result, now_ns: int
-    ) -> list[Effect]:
+    def begin(self, now_ns: int) -> list[Effect]:
+        """Begin with those whose turn it is."""
+        if self._beginning:
+            return []  # a lookup ended at once: whoever began it goes on
+        self._beginning = True
+        effects = [*self._look_up(now_ns), *self._give_ready(now_ns)]
+        self._beginning = False
+        return effects
+
+    def _look_up(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._unsure and self._looking < self._config.put_lookups_max:
+            put = self._unsure.popleft()
+            if self._is_known(put, now_ns):  # by now
+                self._ready.append(put)
+                continue
+            self._looking += 1
+            put.lookups = 1
+            done = partial(self._found, put, True)
+            effects += self._lookups.start(put.kind, id_of_key(put.key), done, now_ns)
+        return effects
+
+    def _give_ready(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._ready:
+            tokens = store_tokens(self._ready[0].value)
+            if self._calls.peers >= self._config.put_peers_max:
+                return [*effects, SetTimer(PUTS, BUSY_NS)]
+            if not self._pace.allow(PUTS, now_ns, tokens):
+                return [*effects, SetTimer(PUTS, tokens * self._config.refill_ns)]
+            put = self._ready.popleft()
+            effects += self._give(put, put.near, now_ns)
+        return effects
+
+    def _queue(self, put: _Put, now_ns: int) -> list[Effect]:
+        if len(self._unsure) + len(self._ready) >= self._config.waiting_max:
+            return [] if put.reply is None else put.reply(0)
+        (self._ready if self._is_known(put, now_ns) else self._unsure).append(put)
+        return self.begin(now_ns)
+
+    def _is_known(self, put: _Put, now_ns: int) -> bool:
+        """Whether the nearest nodes need not be looked up. If fewer than k are nearer than we are,
+        then the buckets around the target are not full: nobody was left out."""
+        target, k = id_of_key(put.key), self._config.k
+        near: list[Contact] | None = self._table.closest(target, 2 * k)
+        if not self.at_home or len(near or ()) < k or self._table.closer(target) >= k:
+            near = self._surveys.nearest(target, now_ns)
+        if near is None:
+            return False
+        put.near = near
+        return not self._density.crowded([id_of_node(one.node) ^ target for one in near])
+
+    def _found(self, put: _Put, first: bool, result: Result, now_ns: int) -> list[Effect]:
         put.lookups -= 1
         effects: list[Effect] = []
-        if first and self._density.crowded(result.nodes.distances()):
+        near = result.nodes.closest(self._config.asked_max)
+        if not first:
+            return self._give(put, near, now_ns)
+        self._looking -= 1
+        put.crowded = self._density.crowded(result.nodes.distances())
+        if put.crowded:
             for place in self._density.beside(id_of_key(put.key), self._rng):
                 put.lookups += 1
-                done = partial(self._found, put, kind, False)
-                effects += self._lookups.start(f"{kind}-beside", place, done, now_ns)
-        near = result.nodes.closest(self._config.asked_max)
-        return [*effects, *self._give(put, near, now_ns)]
+                done = partial(self._found, put, False)
+                effects += self._lookups.start(f"{put.kind}-beside", place, done, now_ns)
+        put.near = near
+        self._ready.append(put)
+        return [*effects, *self.begin(now_ns)]
 
     def _give(self, put: _Put, near: Sequence[Contact], now_ns: int) -> list[Effect]:
         left = deque([contact for contact in near if contact.node not in put.given])

@@ -43,6 +43,8 @@ class Bucket(msgspec.Struct):
     """Those that wait for a place, most recently seen last."""
     doubted: NodeId | None = None
     """The one that is being asked whether it lives."""
+    doubted_ns: int | None = None
+    """When one was last asked that."""
     looked_ns: int = 0
     """When a place in here was last looked for."""
 
@@ -92,13 +94,13 @@ class RoutingTable:
             self._add(bucket, entry)
             return None
 
-    def failed(self, node: NodeId) -> None:
-        """A node left a question unanswered."""
+    def failed(self, node: NodeId) -> Contact | None:
+        """A node left a question unanswered; gives its contact, if it leaves the table for that."""
         bucket = self._bucket(id_of_node(node))
         bucket.spare.pop(node, None)
         entry = bucket.live.get(node)
         if entry is None:
-            return
+            return None
         if bucket.doubted == node:
             bucket.doubted = None
         entry.failures += 1
@@ -109,6 +111,8 @@ class RoutingTable:
             # It may be us who are cut off. First in the bucket, it is also the first to be doubted.
             bucket.live = {node: entry, **bucket.live}
             self._prefixes.update(entry.prefixes)
+            return None
+        return entry.contact
 
     def closest(self, target: DhtId, count: int, *, failing: bool = False) -> list[Contact]:
         """The nearest nodes, nearest first; `failing` ones, which left their last question
@@ -183,7 +187,10 @@ class RoutingTable:
         quiet_ns = entry.seen_ns - oldest.seen_ns
         if bucket.doubted is not None or quiet_ns < self._config.ping_quiet_ns:
             return None
-        bucket.doubted = oldest.contact.node
+        before_ns = bucket.doubted_ns
+        if before_ns is not None and entry.seen_ns - before_ns < self._config.ping_pause_ns:
+            return None
+        bucket.doubted, bucket.doubted_ns = oldest.contact.node, entry.seen_ns
         return oldest.contact
 
     def _promote(self, bucket: Bucket) -> bool:

@@ -8,15 +8,19 @@ asks the bootstrap contacts again: so two halves of a network that had lost each
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Notify, SetTimer
+from shoal.protocols.dht.calls import Calls
 from shoal.protocols.dht.commands import DhtReady
 from shoal.protocols.dht.config import MINUTE_NS, DhtConfig
 from shoal.protocols.dht.density import Density
 from shoal.protocols.dht.ids import sibling
 from shoal.protocols.dht.lookups import Lookups, Result
+from shoal.protocols.dht.lost import Lost
+from shoal.protocols.dht.messages import Ping
 from shoal.protocols.dht.puts import Puts
 from shoal.protocols.dht.table import RoutingTable
 from shoal.protocols.dht.values import ValueStore
@@ -37,16 +41,19 @@ class Upkeep:
         puts: Puts,
         values: ValueStore,
         density: Density,
+        calls: Calls,
         rng: Random,
         config: DhtConfig,
     ) -> None:
         self.ready = False
         self._bootstrap = tuple([one for one in bootstrap if one.node != table.node])
+        self.lost = Lost(self._bootstrap, table, rng)
         self._table = table
         self._lookups = lookups
         self._puts = puts
         self._values = values
         self._density = density
+        self._calls = calls
         self._rng = rng
         self._config = config
         self._attempts = 0
@@ -69,13 +76,21 @@ class Upkeep:
         effects: list[Effect] = [SetTimer(TICK, self._config.tick_ns)]
         self._values.expire(now_ns)
         for held in self._values.due(now_ns, self._config.republish_batch):
-            held.due_ns = self.due_ns(now_ns)
+            self._values.postpone(held, self.due_ns(now_ns))
             life_ns = held.expires_ns - now_ns
-            effects += self._puts.again(held.key, held.value, life_ns, now_ns)
+            release = partial(self._values.release, held.slot)
+            effects += self._puts.again(held.key, held.value, life_ns, release, now_ns)
         if self.ready:
             for index in self._to_refresh(now_ns)[:REFRESHES_MAX]:
                 effects += self._refresh(index, now_ns)
+            effects += self._try_lost(now_ns)
         return effects
+
+    def _try_lost(self, now_ns: int) -> list[Effect]:
+        contact = self.lost.draw()
+        if contact is None:
+            return []
+        return self._calls.ask(contact, Ping, (), lambda answer, now_ns: [], now_ns)
 
     def _to_refresh(self, now_ns: int) -> list[int]:
         """Stale buckets; or the widest, if the size of the network has to be measured anew."""
@@ -107,7 +122,7 @@ class Upkeep:
     def _joined(self) -> list[Effect]:
         if self.ready:
             return []
-        self.ready = True
+        self.ready = self._puts.at_home = True
         return [Notify(DhtReady(len(self._table)))]
 
     def _refresh(self, index: int, now_ns: int) -> list[Effect]:

@@ -1,6 +1,6 @@
 """What this node holds for others, in bounded memory.
 
-Who has to go when there is no room: copies along paths first, those that expire soonest. Then
+Who has to go when there is no room: copies first, those that expire soonest. Then
 whoever had the most stored here, the newcomer included, loses what lies farthest from our place.
 So a peer that stores more than its share loses its own, however valid it is; what others stored
 stays. The same holds among the records of one key.
@@ -17,10 +17,9 @@ from shoal.base.ids import NodeId, show_node_id
 from shoal.protocols.dht.checking import Judged
 from shoal.protocols.dht.config import VALUE_OVERHEAD_BYTES, VALUES_MAX, DhtConfig
 from shoal.protocols.dht.ids import DhtId, id_of_key
+from shoal.protocols.dht.ordered import Ordered, Slot
 
 OLDER, FULL = "older", "full"
-
-Slot = tuple[bytes, NodeId | None]  # key and signer: at most one value each
 
 
 class Held(msgspec.Struct):
@@ -35,6 +34,7 @@ class Held(msgspec.Struct):
     due_ns: int
     """When to give it to the k closest again."""
     cached: bool
+    """A copy: nobody counts on it here, and it is not republished."""
     id: DhtId
 
     @property
@@ -54,12 +54,14 @@ class ValueStore:
         self._id = id
         self._config = config
         self._keys: dict[bytes, dict[NodeId | None, Held]] = {}
-        self._storers: dict[NodeId, dict[Slot, Held]] = {}
-        self._shares: dict[NodeId, int] = {}  # bytes of each storer, copies along paths apart
-        self._cached: dict[Slot, Held] = {}
+        self._storers: dict[NodeId, Ordered] = {}  # by distance, copies apart
+        self._shares: dict[NodeId, int] = {}  # bytes of each storer, copies apart
+        self._cached = Ordered()  # by expiry
+        self._expiring = Ordered()
+        self._due = Ordered()  # without copies
 
     def __len__(self) -> int:
-        return sum(map(len, self._keys.values()))
+        return len(self._expiring)
 
     def get(self, key: bytes, now_ns: int) -> list[Held]:
         """What is held under a key, the highest number first."""
@@ -84,8 +86,8 @@ class ValueStore:
         if known is not None and known.judged.number >= judged.number:
             if known.judged.number > judged.number or known.value != value:
                 return OLDER
-            known.expires_ns = max(known.expires_ns, expires_ns)
-            known.due_ns = max(known.due_ns, due_ns)  # whoever brought it told the others, too
+            due_ns = max(known.due_ns, due_ns)  # whoever brought it told the others, too
+            self._change(known, max(known.expires_ns, expires_ns), due_ns, known.cached)
             if not known.cached or cached:
                 return ""
         new = Held(key, value, judged, storer, expires_ns, due_ns, cached, id_of_key(key))
@@ -102,13 +104,22 @@ class ValueStore:
 
     def expire(self, now_ns: int) -> None:
         """Let go of what is past its time."""
-        for held in [held for held in self.all() if held.expires_ns <= now_ns]:
-            self._remove(held)
+        for slot in self._expiring.up_to(now_ns):
+            self._remove(self._at(slot))
 
     def due(self, now_ns: int, count: int) -> list[Held]:
         """What has to be given to the k closest, the longest due first."""
-        due = [held for held in self.all() if held.due_ns <= now_ns and not held.cached]
-        return sorted(due, key=lambda held: held.due_ns)[:count]
+        return [self._at(slot) for slot in self._due.up_to(now_ns, count)]
+
+    def postpone(self, held: Held, due_ns: int) -> None:
+        """It was its turn; the next one is then."""
+        self._change(held, held.expires_ns, due_ns, held.cached)
+
+    def release(self, slot: Slot) -> None:
+        """Others answer for this value now: ours is a copy, if we still have it."""
+        held = self._keys.get(slot[0], {}).get(slot[1])
+        if held is not None:
+            self._change(held, held.expires_ns, held.due_ns, True)
 
     def all(self) -> Iterable[Held]:
         """Everything, in no order that means anything."""
@@ -134,35 +145,48 @@ class ValueStore:
 
     def _victim(self, new: Held) -> Held | None:
         if self._cached:
-            return min(self._cached.values(), key=lambda held: (held.expires_ns, held.key))
+            return self._at(self._cached.first())
         if new.cached or not self._shares:
             return None
         greatest = max(self._shares, key=lambda storer: (self._shares[storer], storer))
         if self._shares[greatest] <= self._shares.get(new.storer, 0) + new.size:
             return None
-        return max(
-            self._storers[greatest].values(), key=lambda held: (held.id ^ self._id, held.key)
-        )
+        return self._at(self._storers[greatest].last())
+
+    def _at(self, slot: Slot) -> Held:
+        return self._keys[slot[0]][slot[1]]
+
+    def _change(self, held: Held, expires_ns: int, due_ns: int, cached: bool) -> None:
+        if (expires_ns, due_ns, cached) != (held.expires_ns, held.due_ns, held.cached):
+            self._remove(held)
+            held.expires_ns, held.due_ns, held.cached = expires_ns, due_ns, cached
+            self._add(held)
 
     def _add(self, held: Held) -> None:
+        slot = held.slot
         self._keys.setdefault(held.key, {})[held.judged.signer] = held
         self.used += held.size
+        self._expiring.add(held.expires_ns, slot)
         if held.cached:
-            self._cached[held.slot] = held
-        else:
-            self._storers.setdefault(held.storer, {})[held.slot] = held
-            self._shares[held.storer] = self._shares.get(held.storer, 0) + held.size
+            self._cached.add(held.expires_ns, slot)
+            return
+        self._due.add(held.due_ns, slot)
+        self._storers.setdefault(held.storer, Ordered()).add(held.id ^ self._id, slot)
+        self._shares[held.storer] = self._shares.get(held.storer, 0) + held.size
 
     def _remove(self, held: Held) -> None:
+        slot = held.slot
         records = self._keys[held.key]
         del records[held.judged.signer]
         if not records:
             del self._keys[held.key]
         self.used -= held.size
+        self._expiring.remove(held.expires_ns, slot)
         if held.cached:
-            del self._cached[held.slot]
+            self._cached.remove(held.expires_ns, slot)
             return
-        del self._storers[held.storer][held.slot]
+        self._due.remove(held.due_ns, slot)
+        self._storers[held.storer].remove(held.id ^ self._id, slot)
         self._shares[held.storer] -= held.size
         if not self._storers[held.storer]:
             del self._storers[held.storer], self._shares[held.storer]
@@ -183,3 +207,20 @@ class ValueStore:
         if shares != self._shares:
             names = [show_node_id(storer) for storer in shares.keys() ^ self._shares.keys()]
             raise InvariantViolated(f"shares are counted wrongly: {names}")
+        self._check_orders(everything)
+
+    def _check_orders(self, everything: list[Held]) -> None:
+        earnest = [held for held in everything if not held.cached]
+        orders = [
+            (self._expiring, [(held.expires_ns, held.slot) for held in everything]),
+            (self._cached, [(held.expires_ns, held.slot) for held in everything if held.cached]),
+            (self._due, [(held.due_ns, held.slot) for held in earnest]),
+        ]
+        for storer, order in self._storers.items():
+            theirs = [held for held in earnest if held.storer == storer]
+            orders.append((order, [(held.id ^ self._id, held.slot) for held in theirs]))
+        for order, expected in orders:
+            entries = order.entries()
+            ranks = [rank for rank, _ in entries]
+            if ranks != sorted(ranks) or set(entries) != set(expected):
+                raise InvariantViolated(f"{len(entries)} values are in order, not {len(expected)}")
