@@ -6,6 +6,9 @@ async with shoal.Node.open("shoal.toml") as node:
         await stream.publish({"vehicle": 12, "speed": 8.3})
         async for message in messages:
             break
+    topic = await node.create_topic("news", publishers=shoal.ANYONE)
+    event = await topic.publish(b"durable")
+    await event.stored(replicas=5)
 """
 
 from typing import TYPE_CHECKING, Any
@@ -18,16 +21,38 @@ from shoal.base.errors import (
     OffsetExpired,
     RemoteError,
     ShoalError,
+    TopicUnavailable,
     UsageError,
 )
 
 if TYPE_CHECKING:
-    from shoal.node import Gap, Last, Message, NetworkFile, Node, Stream, Subscription
+    from shoal.node import (
+        ANYONE,
+        CUSTOM,
+        LAST_SEEN,
+        NOBODY,
+        Event,
+        Gap,
+        Last,
+        Message,
+        NetworkFile,
+        Node,
+        PublishedEvent,
+        Stream,
+        Subscription,
+        Topic,
+        TopicSubscription,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ANYONE",
+    "CUSTOM",
+    "LAST_SEEN",
+    "NOBODY",
     "ConfigError",
+    "Event",
     "Gap",
     "HistoryUnavailable",
     "IdentityError",
@@ -37,10 +62,14 @@ __all__ = [
     "Node",
     "NotFound",
     "OffsetExpired",
+    "PublishedEvent",
     "RemoteError",
     "ShoalError",
     "Stream",
     "Subscription",
+    "Topic",
+    "TopicSubscription",
+    "TopicUnavailable",
     "UsageError",
 ]
 

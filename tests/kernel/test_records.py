@@ -29,6 +29,7 @@ VALUES: dict[Any, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     int: INT64,
     str: st.text(),
+    bytes: st.binary(max_size=64),
     NodeId: NODE_IDS,
     StreamId: STREAM_IDS,
     MessageId: st.builds(MessageId, STREAM_IDS, INT64, INT64, INT64, NODE_IDS, st.text()),

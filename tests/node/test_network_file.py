@@ -10,10 +10,18 @@ from shoal.base.errors import ConfigError, NotFound, UsageError
 from shoal.base.ids import parse_node_id, parse_stream_id
 from shoal.kernel.contact import Contact
 from shoal.node import NetworkFile, load_network_file
-from shoal.node.network_file import NodeSection, PeerEntry, read_passphrase, tracker_contact
+from shoal.node.network_file import (
+    NodeSection,
+    PeerEntry,
+    TopicsSection,
+    read_passphrase,
+    tracker_contact,
+)
+from shoal.protocols.topics.cid import cid_of, show_cid
 
 ID = "0x7e5f4552091a69125d5dfcb7b8c2659029395bdf"
 TRACKER = f'[[trackers]]\nid = "{ID}"\naddresses = ["ws://127.0.0.1:7700"]\n'
+BOOTSTRAP = f'[[dht.bootstrap]]\nid = "{ID}"\naddresses = ["ws://127.0.0.1:7720"]\n'
 
 WHOLE = f"""
 [node]
@@ -88,6 +96,17 @@ def test_a_stream_has_the_settings_of_its_own_entry_else_those_for_all(tmp_path:
     assert load_network_file(written(tmp_path, "")).stream_settings(own).partitions == 1
 
 
+def test_a_node_of_the_dht_says_whom_it_meets_and_what_it_keeps(tmp_path: Path) -> None:
+    pinned = show_cid(cid_of(b"topic"))
+    text = f'{BOOTSTRAP}[topics]\nfolder = "t"\ndays_max = 0.5\npinned = ["{pinned}"]\n'
+    network = load_network_file(written(tmp_path, text))
+    assert network.bootstrap[0].contact() == Contact(parse_node_id(ID), ("ws://127.0.0.1:7720",))
+    assert network.topics == TopicsSection("t", days_max=0.5, pinned=(pinned,))
+    assert network.dht is not None
+    assert load_network_file(written(tmp_path, "[dht]\n")).topics is None
+    assert load_network_file(written(tmp_path, "")).dht is None
+
+
 def test_a_stream_keeps_all_its_feeds_unless_it_says_otherwise(tmp_path: Path) -> None:
     text = (
         '[[streams]]\nid = "*"\nredundant_feeds = 1\n'
@@ -149,6 +168,12 @@ def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
         (f'[[streams]]\nstorage = ["{ID}"]', "streams.storage", "add it to [[storage_nodes]]"),
         ("[storage]\ngigabytes_max = 0", "storage.gigabytes_max", "> 0"),
         ("[gateway]\nlisten = 7780", "gateway.listen", "expected `str`"),
+        (BOOTSTRAP * 2, "dht.bootstrap", "two entries have the same id"),
+        ("[dht]\nprefix_table_max = 0", "dht.prefix_table_max", "expected `int` >= 1"),
+        ("[topics]", "topics", "add [dht]"),
+        ('[dht]\n[topics]\npinned = ["zdpuX"]', "topics", "'zdpuX' is not the CID of a topic"),
+        ("[dht]\n[topics]\nmegabytes_max = 0", "topics.megabytes_max", "> 0"),
+        ("[dht]\n[topics]\nchildren_max = 257", "topics.children_max", "expected `int` <= 256"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_field_and_remedy(

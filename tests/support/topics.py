@@ -23,8 +23,10 @@ from shoal.protocols.topics.descriptors import (
     TopicMetadata,
 )
 from shoal.protocols.topics.messages import (
+    Digest,
     Heads,
     JoinTopic,
+    Lacks,
     LeaveTopic,
     Message,
     NewTopic,
@@ -33,6 +35,10 @@ from shoal.protocols.topics.messages import (
     Redirect,
     RequestToPublish,
     Stamp,
+    Want,
+)
+from shoal.protocols.topics.messages import (
+    Path as TreePath,
 )
 from tests.strategies import node_ids
 
@@ -117,16 +123,24 @@ events = st.builds(
 descriptors = topics | events
 
 _stamps = st.builds(Stamp, moments_ms, versions)
-_contacts = st.builds(Contact, node_ids, st.lists(st.text(max_size=30), max_size=3).map(tuple))
+_addresses = st.lists(st.text(max_size=30), max_size=3).map(tuple)
+_contacts = st.builds(Contact, node_ids, _addresses)
+_some_cids = st.lists(cids, max_size=4).map(tuple)
+_numbers = st.integers(0, 2**64 - 1)
+_spans = st.lists(st.tuples(_numbers, _numbers), max_size=4).map(tuple)
 BY_MESSAGE: dict[type, st.SearchStrategy[Message]] = {
     PublishEvent: st.builds(PublishEvent, events, _stamps),
-    JoinTopic: st.builds(JoinTopic, cids, _stamps),
+    JoinTopic: st.builds(JoinTopic, cids, _stamps, _addresses),
     LeaveTopic: st.builds(LeaveTopic, cids, _stamps),
     NewTopic: st.builds(NewTopic, topics, _stamps),
     RequestToPublish: st.builds(RequestToPublish, events, _stamps, st.none() | cids),
-    Heads: st.builds(Heads, cids, st.lists(cids, max_size=4).map(tuple), _stamps),
+    Heads: st.builds(Heads, cids, _some_cids, _stamps),
     Redirect: st.builds(Redirect, cids, st.lists(_contacts, max_size=4).map(tuple), _stamps),
     PublishAnswer: st.builds(PublishAnswer, cids, cids, cids, _stamps)
     | st.builds(PublishAnswer, cids, cids, st.none(), _stamps, st.text(min_size=1, max_size=40)),
+    TreePath: st.builds(TreePath, cids, st.lists(_contacts, max_size=4).map(tuple), _stamps),
+    Want: st.builds(Want, cids, _some_cids, _stamps, _some_cids, _numbers),
+    Lacks: st.builds(Lacks, cids, _some_cids, _stamps),
+    Digest: st.builds(Digest, cids, _numbers, _spans, _stamps),
 }
 messages: st.SearchStrategy[Message] = st.one_of(*BY_MESSAGE.values())

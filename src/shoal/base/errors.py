@@ -6,6 +6,7 @@
     │   ├── NotFound           a name that does not exist
     │   └── OffsetExpired      rows of a log that retention has let go of
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
+    ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
     ├── IdentityError          keys, keystores, decryption
     │   ├── KeystoreError      a keystore file that cannot be used
     │   ├── WrongPassphrase    the passphrase does not open this keystore
@@ -50,6 +51,15 @@ class OffsetExpired(UsageError):
 
 class HistoryUnavailable(ShoalError):
     """Nobody who keeps a stream could give, or keep, what was asked; it may be otherwise later."""
+
+
+class TopicUnavailable(ShoalError):
+    """Nobody gave or kept what was asked of a durable topic; it may be otherwise later."""
+
+    def __init__(self, text: str, *, replicas: int = 0) -> None:
+        super().__init__(text)
+        self.replicas = replicas
+        """How many other nodes keep the event, if that was the question."""
 
 
 class IdentityError(ShoalError):

@@ -152,7 +152,9 @@ async def _serve(network: NetworkFile, streams: list[str]) -> None:
                     "under [[streams]] in the network file",
                     file=sys.stderr,
                 )
-        if running.tracker is None and running.storage is None:
+        if network.dht is not None:
+            _print_entry("dht.bootstrap", running)
+        elif running.tracker is None and running.storage is None:
             print(f"node 0x{running.id.hex()} at {', '.join(running.addresses)}", flush=True)
         for id in streams:
             await running.join(id)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sys
 import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shoal.cli.lines import stdin_lines
 from shoal.cli.serve import run_until_stopped
 
 if TYPE_CHECKING:
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
     from shoal.node import Message
     from shoal.node.history import Start
 
-READ_BYTES = 64 * 1024
 QUICK_S = 2.0  # whoever waits this long does not wonder yet
 PROGRESS_S = 5.0
 
@@ -139,7 +134,7 @@ async def _publish(
         if key is not None or partition is not None:
             node.partitions.choose(opened.id, key, partition)  # what is wrong is told at once
         print(f"publishing to {opened.id}", file=sys.stderr)
-        async for line in _lines():
+        async for line in stdin_lines():
             await opened.publish(_content(line, text), key=key, partition=partition)
 
 
@@ -226,39 +221,3 @@ def _content(line: bytes, text: bool) -> Any:
         return line.decode()
     except UnicodeDecodeError:
         return line
-
-
-async def _lines() -> AsyncIterator[bytes]:
-    """The lines of stdin, read when they are asked for.
-
-    A terminal may say nothing for ever, and the process must be able to end all the same. So a
-    daemon thread reads, past Python's own sys.stdin, whose lock it would take to the grave.
-    """
-    loop = asyncio.get_running_loop()
-    asked: SimpleQueue[asyncio.Future[bytes]] = SimpleQueue()
-    Thread(target=_read, args=(loop, asked), daemon=True).start()
-    rest = b""
-    while True:
-        answer: asyncio.Future[bytes] = loop.create_future()
-        asked.put(answer)
-        chunk = await answer
-        if not chunk:
-            break
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line
-    if rest:
-        yield rest
-
-
-def _read(loop: asyncio.AbstractEventLoop, asked: SimpleQueue[asyncio.Future[bytes]]) -> None:
-    def tell(answer: asyncio.Future[bytes], chunk: bytes) -> None:
-        if not answer.done():
-            answer.set_result(chunk)
-
-    with suppress(RuntimeError):  # the loop is closed: nobody waits for it any more
-        while True:
-            answer, chunk = asked.get(), b""
-            with suppress(OSError):  # a terminal that is gone has nothing more to say
-                chunk = os.read(sys.stdin.fileno(), READ_BYTES)
-            loop.call_soon_threadsafe(tell, answer, chunk)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 STREAMS = 1  # protocol numbers are forever: frames carry them
 HISTORY = 2
 DHT = 3
+TOPICS = 4
 
 
 class Codec(Protocol):

@@ -175,6 +175,25 @@ class LookupDone(Record, frozen=True, gc=False):
     """The value was found, or else: somebody answered."""
 
 
+# Topics: both are CIDs
+
+
+class EventPublished(Record, frozen=True, gc=False):
+    """An event was given its place in a topic, by its publisher."""
+
+    topic: bytes
+    event: bytes
+    size_bytes: int
+
+
+class EventDelivered(Record, frozen=True, gc=False):
+    """An event was handed to a local subscription."""
+
+    topic: bytes
+    event: bytes
+    age_us: int
+
+
 # The world, as the simulator sets it
 
 

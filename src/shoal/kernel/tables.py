@@ -140,6 +140,24 @@ class OverlayDiameter(msgspec.Struct, frozen=True):
     """Published bounds of a random regular graph's diameter."""
 
 
+class TopicEvent(msgspec.Struct, frozen=True):
+    """An event of a topic that was handed to a node; times since then, -1 if it never was so."""
+
+    run: str
+    event: int
+    topic: int
+    time_ns: int
+    size_bytes: int
+    accepted_tenths_ms: int
+    due: int
+    """At so many readers that ran at the end."""
+    delivered: int
+    """To so many of these."""
+    most_tenths_ms: int
+    """Until 99 % of them had it."""
+    all_tenths_ms: int
+
+
 GATHERED: dict[str, type[msgspec.Struct]] = {
     "deliveries": Delivery,
     "messages": PublishedMessage,
@@ -149,6 +167,7 @@ GATHERED: dict[str, type[msgspec.Struct]] = {
     "delays": TableDelay,
     "pairs": PairCount,
     "diameters": OverlayDiameter,
+    "topic_events": TopicEvent,
 }
 
 GATHERED_RECORDS = (Published, Sent, ReceivedFirst, ReceivedAgain, Delivered, RttMeasured)

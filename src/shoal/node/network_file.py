@@ -27,6 +27,15 @@ policy = "aware"                    # links by measured delay; "random" by defau
 [storage]                           # only if this node keeps streams
 folder = "store"
 
+[dht]                               # only if this node takes part in durable topics
+
+[[dht.bootstrap]]                   # whom it meets first; none: the others find it
+id = "0x..."
+addresses = ["ws://127.0.0.1:7720"]
+
+[topics]                            # what it keeps of them; without: in memory
+folder = "topics"
+
 [gateway]
 listen = "127.0.0.1:7780"
 
@@ -56,6 +65,9 @@ from shoal.base.ids import (
 from shoal.kernel.contact import ADDRESSES_MAX, Contact
 from shoal.protocols.streams.commands import RedundantFeeds, feeds_of
 from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
+from shoal.protocols.topics.cid import parse_cid
+
+CHILDREN_MAX = 256  # a node that sends each event more often is a bottleneck, whatever it has
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<field>.*)`)?$", re.DOTALL)
 
@@ -101,7 +113,7 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[[trackers]], [[storage_nodes]]: they are pinned by id."""
+    """[[trackers]], [[storage_nodes]], [[dht.bootstrap]]: they are pinned by id."""
 
     id: str
     addresses: Annotated[tuple[str, ...], Meta(min_length=1, max_length=ADDRESSES_MAX)]
@@ -153,6 +165,36 @@ class StorageSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The oldest go when the store is larger."""
 
 
+class DhtSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[dht]: this node is part of the DHT, and of the trees of topics."""
+
+    bootstrap: tuple[PeerEntry, ...] = ()
+    """Whom this node meets first; none, or itself only: the others find it."""
+    prefix_bucket_max: Annotated[int, Meta(ge=1)] | None = None
+    prefix_table_max: Annotated[int, Meta(ge=1)] | None = None
+    """Nodes of one address prefix that a bucket, and the table, take; None: as many as on the
+    Internet, or any number if this node itself listens on loopback only."""
+
+
+class TopicsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[topics]: what this node keeps of durable topics, and where."""
+
+    folder: str = "topics"
+    days_max: Annotated[float, Meta(gt=0)] | None = None
+    """Events may go after this time; none: they stay while there is room."""
+    megabytes_max: Annotated[float, Meta(gt=0)] = 64.0
+    """The oldest go when events are more; they are held in memory as well."""
+    pinned: tuple[str, ...] = ()
+    """Topics that are kept whole, whether an application here subscribes to them or not."""
+    children_max: Annotated[int, Meta(ge=1, le=CHILDREN_MAX)] | None = None
+    """Nodes that this one sends a topic's events to; None: the machine's own."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for topic in self.pinned:
+            parse_cid(topic)
+
+
 class TrackerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[tracker]: this node is a tracker."""
 
@@ -176,6 +218,8 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streams: tuple[StreamSettings, ...] = ()
     tracker: TrackerSection | None = None
     storage: StorageSection | None = None
+    dht: DhtSection | None = None
+    topics: TopicsSection | None = None
     gateway: GatewaySection | None = None
     folder: str = "."
     """Where relative paths begin: the file's own folder."""
@@ -185,10 +229,13 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for field, names in (
             ("trackers", [parse_node_id(entry.id) for entry in self.trackers]),
             ("storage_nodes", [parse_node_id(entry.id) for entry in self.storage_nodes]),
+            ("dht.bootstrap", [parse_node_id(entry.id) for entry in self.bootstrap]),
             ("streams", [_settings_key(settings.id) for settings in self.streams]),
         ):
             if len(set(names)) < len(names):
                 raise ConfigError(f"{field}: two entries have the same id: keep one")
+        if self.topics is not None and self.dht is None:
+            raise ConfigError("topics: they are found over the DHT: add [dht]")
         for settings in self.streams:
             self._check_named("trackers", settings.trackers, self.trackers)
             self._check_named("storage", settings.storage, self.storage_nodes)
@@ -201,6 +248,11 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if parse_node_id(id) not in known:
                 section = "trackers" if field == "trackers" else "storage_nodes"
                 raise ConfigError(f"streams.{field}: {id} is nobody's: add it to [[{section}]]")
+
+    @property
+    def bootstrap(self) -> tuple[PeerEntry, ...]:
+        """Whom a node of the DHT meets first."""
+        return () if self.dht is None else self.dht.bootstrap
 
     def path(self, name: str) -> Path:
         """A path that the file names."""

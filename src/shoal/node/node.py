@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,13 +12,15 @@ from typing import Any
 
 import msgspec
 
-from shoal.base.errors import ConfigError, UsageError, WrongPassphrase
+from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.units import S_NS
-from shoal.identity import Entropy, PrivateKey, SystemEntropy, open_keystore
+from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
 from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
+from shoal.kernel.disk import Disk
 from shoal.kernel.machine import Machine
+from shoal.node.credentials import key_of, tls_of
 from shoal.node.equivocations import Equivocations
 from shoal.node.history import HISTORY_EVENTS, NodeHistory
 from shoal.node.network_file import NetworkFile, load_network_file
@@ -27,6 +28,11 @@ from shoal.node.partitions import Partitions
 from shoal.node.storage_role import StorageRole
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
+from shoal.node.topic import ANYONE, LAST_SEEN, AnyCid, Peers, Topic, TopicSettings, cid_of_any
+from shoal.node.topic import create_topic as make_topic
+from shoal.node.topic_events import Event
+from shoal.node.topic_role import TopicRole
+from shoal.node.topics import NodeTopics
 from shoal.protocols.streams.aware_policy import AwarePolicy
 from shoal.protocols.streams.commands import (
     EquivocationSeen,
@@ -45,7 +51,10 @@ from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.topology import TopologyPolicy
 from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
+from shoal.protocols.topics.cid import parse_cid
+from shoal.protocols.topics.descriptors import EventLinking
 from shoal.runtime import RuntimeHost
+from shoal.storage.disks import DisksBySlot
 from shoal.transport.port import Credentials
 from shoal.transport.websocket import WebSocketTransport
 
@@ -96,6 +105,7 @@ class Node:
         """What makes this node a storage node, if it is one."""
         if network.storage is not None:
             self.storage = StorageRole(network, network.storage, self.id, entropy)
+        self._topics: NodeTopics | None = None
         self.host = self._make_host()
 
     def _make_host(self) -> RuntimeHost:
@@ -110,16 +120,35 @@ class Node:
             self._streams = StreamNode(self.id, ring, self._key.sign, chain, self._rng)
             client = HistoryClient(self.id, ring.order, partitions_of=self.partitions.count)
             machines += [self._streams, client]
-        disk = None
+        disks: dict[int, Disk] = {}
         if self.storage is not None:
             machines.extend(self.storage.machines)
             disk = self.storage.disk
+            disks |= {machines.index(machine): disk for machine in self.storage.machines}
         codecs: list[Codec] = [StreamsCodec(), HistoryCodec()]
-        host = RuntimeHost(self.id, machines, codecs, rng=self._rng, disk=disk)
+        topics = self._topic_role()
+        if topics is not None:
+            machines.extend(topics.machines)
+            codecs.extend(topics.codecs)
+            disks |= topics.disks(machines)
+        merged = DisksBySlot(disks) if disks else None
+        host = RuntimeHost(self.id, machines, codecs, rng=self._rng, disk=merged)
         host.listeners.append(self._notified)
         if self._streams is not None:
             self._history = NodeHistory(host, client)
+        if topics is not None:
+            self._topics = NodeTopics(host, topics, self._key)
         return host
+
+    def _topic_role(self) -> TopicRole | None:
+        if self.network.dht is None:
+            return None
+        try:
+            return TopicRole(self.network, self.network.dht, self._key, self._rng)
+        except BaseException:
+            if self.storage is not None:
+                self.storage.store.close()  # it is not ours as long as we do not run
+            raise
 
     # Life
 
@@ -132,7 +161,7 @@ class Node:
         entropy = entropy or SystemEntropy()
         if not isinstance(network, NetworkFile):
             network = load_network_file(network)
-        node = cls(network, await _key(network, entropy), entropy)
+        node = cls(network, await key_of(network, entropy), entropy)
         try:
             await node._start()
             yield node
@@ -140,19 +169,28 @@ class Node:
             await node.close()
 
     async def _start(self) -> None:
-        parts = {"tracker": self.tracker, "node": self, "storage": self.storage}
+        parts = {
+            "tracker": self.tracker,
+            "node": self,
+            "storage": self.storage,
+            "topics": self._topics,
+        }
         roles = tuple(name for name, part in parts.items() if part is not None)
         credentials = Credentials(self._key, self._entropy, roles)
-        transport = WebSocketTransport(credentials, self.host, tls=_tls(self.network))
+        transport = WebSocketTransport(credentials, self.host, tls=tls_of(self.network))
         self.addresses = await self.host.open([transport], self.network.node.listen)
         if self.storage is not None:
             self.storage.start(self.host, None if self._streams is None else self._keep_stream)
+        if self._topics is not None and self.network.topics is not None:
+            self._topics.keep(map(parse_cid, self.network.topics.pinned))
 
     async def close(self) -> None:
         """Leave every stream, flush, and close every link."""
         self._closed = True
         if self._history is not None:
             self._history.close()
+        if self._topics is not None:
+            await self._topics.close()
         for membership in self._memberships.values():
             membership.ready.set()  # nobody waits for a node that is gone
             for subscription in membership.subscriptions:
@@ -216,6 +254,46 @@ class Node:
         """Neighbours that this node sends a stream's data to."""
         state = self._stream_machine().streams.get(stream)
         return 0 if state is None else len(state.channel.active)
+
+    # Topics
+
+    @property
+    def peer_id(self) -> str:
+        """How topics name this node: as an author, and as one who may publish."""
+        return show_peer_id(self._key.public.peer_id)
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        publishers: Peers | None = None,
+        requests: Peers = ANYONE,
+        linking: EventLinking = LAST_SEEN,
+        sub_topics: Mapping[str, AnyCid | Topic] | None = None,
+    ) -> Topic:
+        """A durable topic of our own, in which this node is until its end. Publishers are this
+        node alone, shoal.ANYONE, or a list of peer ids; the others may ask, unless `requests` is
+        shoal.NOBODY or a list without them."""
+        settings = TopicSettings(publishers, requests, linking, sub_topics)
+        return await make_topic(self.topics, name, settings)
+
+    async def topic(self, cid: AnyCid) -> Topic:
+        """Somebody's durable topic, or our own, by its CID."""
+        id = cid_of_any("cid", cid)
+        return Topic(self.topics, id, await self.topics.find(id))
+
+    async def fetch_event(self, cid: AnyCid) -> Event:
+        """An event of whichever topic, by its CID."""
+        return await self.topics.fetch(cid_of_any("cid", cid))
+
+    @property
+    def topics(self) -> NodeTopics:
+        """The door to topics, for Topic."""
+        if self._closed:
+            raise UsageError("this node is closed: open another one")
+        if self._topics is None:
+            raise UsageError("this node is not in the DHT: add [dht] to its network file")
+        return self._topics
 
     # Steps
 
@@ -312,32 +390,3 @@ def _make_policy(network: NetworkFile, seed: int, stream: StreamId) -> TopologyP
     degree = settings.degree or network.tracker.degree
     aware = (settings.policy or network.tracker.policy) == "aware"
     return (AwarePolicy if aware else RandomPolicy)(degree, Random(f"{seed}{stream}"))
-
-
-async def _key(network: NetworkFile, entropy: Entropy) -> PrivateKey:
-    if network.node.key is None:
-        return PrivateKey.generate(entropy)
-    path, passphrase = network.path(network.node.key), network.passphrase()
-    try:
-        # It takes a third of a second of one core, on purpose.
-        return await asyncio.to_thread(open_keystore, path, passphrase)
-    except WrongPassphrase as error:
-        if network.node.passphrase is not None:
-            raise
-        raise ConfigError(
-            f"node.passphrase: {path} needs one: write env:NAME or file:PATH"
-        ) from error
-
-
-def _tls(network: NetworkFile) -> ssl.SSLContext | None:
-    if network.node.certificate is None:
-        return None
-    path = network.path(network.node.certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(path)
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigError(
-            f"node.certificate: {path}: {error}: give a PEM file with certificate and key"
-        ) from error
-    return context

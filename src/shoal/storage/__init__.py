@@ -1,11 +1,14 @@
-"""What a storage node keeps: messages by id, ingest logs by offset, on lmdb.
+"""What nodes keep, on lmdb: messages by id and ingest logs by offset; keys and values of machines.
 
 store        the door: everything below behind one class
 disk         a store behind the disk port of a node
 answers      answers out of a store to the questions of the history protocol
 config       every bound, with its reason
 layout       the tables, their keys and values: the on-disk format
-database     one lmdb environment: opening, growing, transactions, errors
+lmdb_file    one lmdb environment: opening, growing, transactions, errors
+database     the tables of a store in such a file
+key_values   what machines keep by key in such a file, behind the disk port
+disks        several disks of one node as one
 opening      what is checked before a file is trusted
 ingest       accepting messages: ids and seqs in one transaction
 replicas     copies of other storage nodes' logs

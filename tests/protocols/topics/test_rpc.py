@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path as FilePath
 
 import pytest
 from hypothesis import given
@@ -19,8 +20,10 @@ from shoal.protocols.topics.config import (
     CONTACTS_MAX,
     HEADS_MAX,
     MESSAGES_MAX,
+    PATH_MAX,
     PAYLOAD_BYTES_MAX,
     RPC_BYTES_MAX,
+    SPANS_MAX,
 )
 from shoal.protocols.topics.descriptors import (
     Descriptor,
@@ -30,16 +33,20 @@ from shoal.protocols.topics.descriptors import (
     new_topic,
 )
 from shoal.protocols.topics.messages import (
+    Digest,
     Heads,
     JoinTopic,
+    Lacks,
     LeaveTopic,
     Message,
     NewTopic,
+    Path,
     PublishAnswer,
     PublishEvent,
     Redirect,
     RequestToPublish,
     Stamp,
+    Want,
 )
 from shoal.protocols.topics.rpc import (
     OPS,
@@ -68,7 +75,7 @@ from tests.support.topics import (
     peer,
 )
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "topics-messages-v1.json"
+GOLDEN = FilePath(__file__).parents[2] / "golden" / "topics-messages-v1.json"
 STAMP = Stamp(1_577_934_249_000)
 PARENT = cid_of(b"the event before")
 
@@ -100,6 +107,7 @@ TOPIC = sign_topic(
     ),
     ALICE,
 )
+ABOVE = (Contact(ALICE.address, ("ws://a:1", "ws://b:2")), Contact(BOB.address))
 EXAMPLES: dict[str, Message] = {
     "publish-event": PublishEvent(publish_event(REQUESTED, BOB, PARENT), STAMP),
     "publish-first-event": PublishEvent(publish_event(REQUESTED, ALICE, None), STAMP),
@@ -110,11 +118,16 @@ EXAMPLES: dict[str, Message] = {
     "request-to-publish-after": RequestToPublish(REQUESTED, STAMP, PARENT),
     "heads": Heads(TOPIC_CID, (PARENT, META_CID), STAMP),
     "no-heads": Heads(TOPIC_CID, (), STAMP),
-    "redirect": Redirect(
-        TOPIC_CID, (Contact(ALICE.address, ("ws://a:1", "ws://b:2")), Contact(BOB.address)), STAMP
-    ),
+    "redirect": Redirect(TOPIC_CID, ABOVE, STAMP),
     "publish-answer": PublishAnswer(TOPIC_CID, META_CID, PARENT, STAMP),
     "publish-refusal": PublishAnswer(TOPIC_CID, META_CID, None, STAMP, "over quota"),
+    "join-topic-with-addresses": JoinTopic(TOPIC_CID, STAMP, ("ws://a:1", "wss://straße:2")),
+    "path": Path(TOPIC_CID, ABOVE, STAMP),
+    "want": Want(TOPIC_CID, (PARENT, META_CID), STAMP),
+    "want-back-to": Want(TOPIC_CID, (PARENT,), STAMP, (META_CID, TOPIC_CID), 64),
+    "lacks": Lacks(TOPIC_CID, (PARENT, META_CID), STAMP),
+    "digest": Digest(TOPIC_CID, 60_000, ((120_000, 1), (180_000, 2**64 - 1)), STAMP),
+    "digest-of-nothing": Digest(TOPIC_CID, 0, (), STAMP),
 }
 
 
@@ -250,9 +263,21 @@ def test_the_largest_of_ours_cannot_be_built_larger() -> None:
     node = Contact(NodeId(bytes(20)))
     assert Heads(TOPIC_CID, (PARENT,) * HEADS_MAX, STAMP)
     assert Redirect(TOPIC_CID, (node,) * CONTACTS_MAX, STAMP)
-    with pytest.raises(UsageError, match="send several"):
-        Heads(TOPIC_CID, (PARENT,) * (HEADS_MAX + 1), STAMP)
-    with pytest.raises(UsageError, match="send several"):
-        Redirect(TOPIC_CID, (node,) * (CONTACTS_MAX + 1), STAMP)
+    assert Path(TOPIC_CID, (node,) * PATH_MAX, STAMP)
+    assert Want(TOPIC_CID, (PARENT,) * HEADS_MAX, STAMP, (PARENT,) * HEADS_MAX)
+    assert Lacks(TOPIC_CID, (PARENT,) * HEADS_MAX, STAMP)
+    assert Digest(TOPIC_CID, 0, ((0, 0),) * SPANS_MAX, STAMP)
+    too_large: tuple[Callable[[], Message], ...] = (
+        lambda: Heads(TOPIC_CID, (PARENT,) * (HEADS_MAX + 1), STAMP),
+        lambda: Redirect(TOPIC_CID, (node,) * (CONTACTS_MAX + 1), STAMP),
+        lambda: Path(TOPIC_CID, (node,) * (PATH_MAX + 1), STAMP),
+        lambda: Want(TOPIC_CID, (PARENT,) * (HEADS_MAX + 1), STAMP),
+        lambda: Want(TOPIC_CID, (), STAMP, (PARENT,) * (HEADS_MAX + 1)),
+        lambda: Lacks(TOPIC_CID, (PARENT,) * (HEADS_MAX + 1), STAMP),
+        lambda: Digest(TOPIC_CID, 0, ((0, 0),) * (SPANS_MAX + 1), STAMP),
+    )
+    for make in too_large:
+        with pytest.raises(UsageError, match="send several"):
+            make()
     with pytest.raises(UsageError, match="at most 256 bytes"):
         PublishAnswer(TOPIC_CID, PARENT, None, STAMP, "é" * 129)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage
 from shoal.kernel.contact import ADDRESSES_MAX
-from shoal.protocols.topics.config import CONTACTS_MAX, HEADS_MAX
+from shoal.protocols.topics.config import CONTACTS_MAX, HEADS_MAX, PATH_MAX, SPANS_MAX
 from shoal.protocols.topics.messages import Message
 from shoal.protocols.topics.protobuf import bytes_field, number_field, text_field
 from shoal.protocols.topics.rpc import decode_rpc, encode_rpc
@@ -58,6 +58,11 @@ def topic_with(metadata: dict[int, bytes] | None = None, **changes: bytes) -> by
     return number_field(1, 5) + bytes_field(2, b"".join(fields.values())) + METADATA
 
 
+def said(op: int, fields: bytes = b"") -> bytes:
+    """A message about a topic."""
+    return number_field(1, op) + TOPIC_ID + METADATA + fields
+
+
 def entry(name: str, link: bytes = LINK) -> bytes:
     return bytes_field(3, text_field(1, name) + bytes_field(2, link))
 
@@ -69,6 +74,10 @@ FINE = {
     "metadata-with-a-later-field": number_field(1, 3)
     + TOPIC_ID
     + bytes_field(6, METADATA[2:] + number_field(9, 9)),
+    "join-with-addresses": JOIN + text_field(20, "ws://a:1") + text_field(20, ""),
+    "path-of-nobody": said(19),
+    "want-of-nothing": said(20, number_field(23, 0)),
+    "digest-of-nothing": said(22, bytes_field(22, bytes(8))),
     "event": event_with(),
     "event-unpublished": event_with(f4=b"", f5=bytes_field(5, b"")),
     "event-empty": event_with(f3=bytes_field(3, b"")),
@@ -83,7 +92,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "op-ping": (number_field(1, 0) + METADATA, "op 0 is reserved or unknown"),
     "op-update": (number_field(1, 1) + bytes_field(4, b"") + METADATA, "op 1 is reserved"),
     "op-7": (number_field(1, 7) + TOPIC_ID + METADATA, "op 7 is reserved or unknown"),
-    "op-19": (number_field(1, 19) + TOPIC_ID + METADATA, "op 19 is reserved or unknown"),
+    "op-15": (number_field(1, 15) + TOPIC_ID + METADATA, "op 15 is reserved or unknown"),
+    "op-23": (number_field(1, 23) + TOPIC_ID + METADATA, "op 23 is reserved or unknown"),
     "op-huge": (number_field(1, 2**64 - 1) + TOPIC_ID + METADATA, "reserved or unknown"),
     "join-without-topic": (number_field(1, 3) + METADATA, "field 5 once"),
     "join-with-event": (JOIN + bytes_field(3, b""), "JOIN_TOPIC takes no field 3"),
@@ -155,7 +165,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         + TOPIC_ID
         + METADATA
         + bytes_field(18, bytes_field(1, b"n" * 20) + text_field(2, "a") * (ADDRESSES_MAX + 1)),
-        "a contact has 4 addresses",
+        "a node has 4 addresses",
     ),
     "long-address": (
         number_field(1, 17)
@@ -167,6 +177,40 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "short-node": (
         number_field(1, 17) + TOPIC_ID + METADATA + bytes_field(18, bytes_field(1, b"n" * 19)),
         "20 bytes",
+    ),
+    "join-with-many-addresses": (
+        JOIN + text_field(20, "a") * (ADDRESSES_MAX + 1),
+        "a node has 4 addresses",
+    ),
+    "join-with-a-long-address": (JOIN + text_field(20, "a" * 257), "of 256 characters"),
+    "join-with-no-text": (JOIN + bytes_field(20, b"\xff"), "no UTF-8"),
+    "leave-with-addresses": (said(4, text_field(20, "a")), "LEAVE_TOPIC takes no field 20"),
+    "long-path": (
+        said(19, bytes_field(18, bytes_field(1, b"n" * 20)) * (PATH_MAX + 1)),
+        "at most 64 nodes of a path",
+    ),
+    "path-with-heads": (said(19, bytes_field(17, TOPIC_CID)), "PATH takes no field 17"),
+    "want-too-much": (
+        said(20, bytes_field(17, TOPIC_CID) * (HEADS_MAX + 1) + number_field(23, 0)),
+        "at most 256 events wanted",
+    ),
+    "want-knows-too-much": (
+        said(20, bytes_field(21, TOPIC_CID) * (HEADS_MAX + 1) + number_field(23, 0)),
+        "at most 256 events known",
+    ),
+    "want-without-behind": (said(20), "field 23 once"),
+    "want-behind-as-bytes": (said(20, bytes_field(23, b"")), "field 23 is a number"),
+    "lacks-behind": (said(21, number_field(23, 0)), "LACKS takes no field 23"),
+    "want-no-cid": (said(20, bytes_field(17, b"x")), "36 bytes"),
+    "lacks-and-knows": (said(21, bytes_field(21, TOPIC_CID)), "LACKS takes no field 21"),
+    "digest-missing": (said(22), "field 22 once"),
+    "digest-twice": (said(22, bytes_field(22, bytes(8)) * 2), "field 22 once, not 2 times"),
+    "digest-empty": (said(22, bytes_field(22, b"")), "a floor and up to 512 spans, not 0 B"),
+    "digest-half-a-span": (said(22, bytes_field(22, bytes(16))), "up to 512 spans, not 16 B"),
+    "digest-odd": (said(22, bytes_field(22, bytes(9))), "up to 512 spans, not 9 B"),
+    "digest-long": (
+        said(22, bytes_field(22, bytes(8 * (3 + 2 * SPANS_MAX)))),
+        "up to 512 spans, not 8216 B",
     ),
     "answer-without-both": (
         number_field(1, 18) + TOPIC_ID + METADATA + bytes_field(19, bytes_field(1, TOPIC_CID)),

@@ -33,7 +33,8 @@ def encode_descriptor(descriptor: Descriptor) -> bytes:
     """The block of a descriptor."""
     if isinstance(descriptor, TopicDescriptor):
         return dag_cbor.encode(_topic_map(descriptor))
-    return dag_cbor.encode(_event_map(descriptor))
+    signatures = descriptor.metadata.signatures
+    return encode_event(descriptor, descriptor.publisher, descriptor.parent, signatures)
 
 
 def descriptor_cid(descriptor: Descriptor) -> Cid:
@@ -74,20 +75,51 @@ def _topic_map(topic: TopicDescriptor) -> Map:
     }
 
 
-def _event_map(event: EventDescriptor) -> Map:
-    described: Map = {
-        "created": show_moment(event.metadata.created_ms),
-        "protocolVersion": event.metadata.protocol_version,
-    }
-    _add_signatures(described, event.metadata.signatures)
-    return {
-        "topic": Link(event.topic),
-        "author": event.author,
-        "parent": _link_or_empty(event.parent),
-        "payload": event.payload,
-        "metadata": described,
-        "publisher": event.publisher,
-    }
+# Events are encoded four times for each delivery, in three forms: from their parts, which stand in
+# canonical order here, instead of by way of a map.
+
+_TOPIC = b"\xa6\x65topic" + dag_cbor.LINK_HEAD  # six fields follow
+_AUTHOR = b"\x66author"
+_PARENT = b"\x66parent"
+_PAYLOAD = b"\x67payload"
+_CREATED = b"\x68metadata\xa2\x67created\x78\x18"  # two fields, the first of 24 characters
+_CREATED_SIGNED = b"\x68metadata\xa3\x67created\x78\x18"
+_SIGNED_BY_AUTHOR = b"\x6asignatures\xa1\x66author\x58\x40"  # 64 bytes
+_SIGNED_BY_BOTH = b"\x6asignatures\xa2\x66author\x58\x40"
+_BY_PUBLISHER = b"\x69publisher\x58\x40"
+_VERSION = b"\x6fprotocolVersion"
+_PUBLISHER = b"\x69publisher"
+_EMPTY_MAP, _NULL = b"\xa0", b"\xf6"
+
+
+def encode_event(
+    event: EventDescriptor,
+    publisher: bytes | None,
+    parent: Cid | None,
+    signatures: Signatures | None,
+) -> bytes:
+    """The block of an event, with these in place of its own."""
+    metadata = event.metadata
+    created = show_moment(metadata.created_ms).encode()
+    if signatures is None:
+        signed: tuple[bytes, ...] = (_CREATED, created)
+    elif signatures.publisher is None:
+        signed = (_CREATED_SIGNED, created, _SIGNED_BY_AUTHOR, signatures.author)
+    else:
+        by_publisher = (_BY_PUBLISHER, signatures.publisher)
+        signed = (_CREATED_SIGNED, created, _SIGNED_BY_BOTH, signatures.author, *by_publisher)
+    return b"".join(
+        (
+            *(_TOPIC, event.topic),
+            *(_AUTHOR, dag_cbor.encode_bytes(event.author)),
+            *((_PARENT, _EMPTY_MAP) if parent is None else (_PARENT, dag_cbor.LINK_HEAD, parent)),
+            *(_PAYLOAD, dag_cbor.encode_bytes(event.payload)),
+            *signed,
+            *(_VERSION, dag_cbor.encode_text(metadata.protocol_version)),
+            _PUBLISHER,
+            _NULL if publisher is None else dag_cbor.encode_bytes(publisher),
+        )
+    )
 
 
 def _add_signatures(metadata: Map, signatures: Signatures | None) -> None:

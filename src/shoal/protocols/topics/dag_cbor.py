@@ -37,7 +37,7 @@ _ENCODED_SIMPLE = {value: bytes([byte]) for byte, value in _SIMPLE_VALUES.items(
 
 _LINK_TAG = 42
 # Tag 42 holds 37 bytes: a zero (the multibase prefix of raw bytes) and the CID.
-_LINK_HEAD = bytes.fromhex("d82a582500")
+LINK_HEAD = bytes.fromhex("d82a582500")
 _ARGUMENT_BYTES = {24: 1, 25: 2, 26: 4, 27: 8}
 
 
@@ -53,11 +53,11 @@ def encode(value: Value) -> bytes:
 
 def _write(value: Value, parts: list[bytes], depth: int) -> None:
     if isinstance(value, bytes):
-        parts += _head(_BYTES, len(value)), value
+        parts.append(encode_bytes(value))
     elif isinstance(value, str):
-        parts.append(_encode_text(value))
+        parts.append(encode_text(value))
     elif isinstance(value, Link):
-        parts += _LINK_HEAD, value.cid
+        parts += LINK_HEAD, value.cid
     elif value is None or isinstance(value, bool):
         parts.append(_ENCODED_SIMPLE[value])
     elif isinstance(value, int):
@@ -81,11 +81,17 @@ def _write(value: Value, parts: list[bytes], depth: int) -> None:
 @lru_cache(maxsize=256)
 def _in_order(keys: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
     # An encoded key begins with its length: to compare bytes is to compare lengths first.
-    encoded = [(key, _encode_text(key)) for key in keys]
+    encoded = [(key, encode_text(key)) for key in keys]
     return tuple(sorted(encoded, key=lambda each: each[1]))
 
 
-def _encode_text(text: str) -> bytes:
+def encode_bytes(raw: bytes) -> bytes:
+    """One item of bytes."""
+    return _head(_BYTES, len(raw)) + raw
+
+
+def encode_text(text: str) -> bytes:
+    """One item of text."""
     try:
         raw = text.encode()
     except UnicodeEncodeError:

@@ -7,22 +7,26 @@ a descriptor would not come back as the bytes it was: so there is no other way t
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from shoal.base.errors import UsageError
 
 _EPOCH = datetime(1970, 1, 1)
 _MS = timedelta(milliseconds=1)
 _TEXT_CHARS = 24
+MOMENTS_MAX = 4096  # an event's is written four times while it passes through
 
 CREATED_MS_MIN = (datetime.min - _EPOCH) // _MS
 CREATED_MS_MAX = (datetime.max - _EPOCH) // _MS
 
 
+@lru_cache(maxsize=MOMENTS_MAX)
 def show_moment(created_ms: int) -> str:
     """The moment as descriptors write it, within CREATED_MS_MIN and CREATED_MS_MAX."""
     return (_EPOCH + created_ms * _MS).isoformat(timespec="milliseconds") + "Z"
 
 
+@lru_cache(maxsize=MOMENTS_MAX)
 def parse_moment(text: str) -> int:
     """Milliseconds since 1970."""
     try:

@@ -10,7 +10,9 @@ from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.config import (
     CONTACTS_MAX,
     HEADS_MAX,
+    PATH_MAX,
     REASON_BYTES_MAX,
+    SPANS_MAX,
 )
 from shoal.protocols.topics.descriptors import (
     PROTOCOL,
@@ -43,6 +45,8 @@ class JoinTopic(msgspec.Struct, frozen=True, gc=False):
 
     topic: Cid
     stamp: Stamp
+    addresses: tuple[str, ...] = ()
+    """Where others can dial it, should it have children of its own one day."""
 
 
 class LeaveTopic(msgspec.Struct, frozen=True, gc=False):
@@ -110,6 +114,58 @@ class PublishAnswer(msgspec.Struct, frozen=True, gc=False):
             raise UsageError("an answer has an event, or a reason why there is none: give one")
 
 
+class Path(msgspec.Struct, frozen=True, gc=False):
+    """You are a child of the sender in this topic, and this is how the root leads to it: the root
+    first, the sender last. The answer to a join, and said again whenever it changes."""
+
+    topic: Cid
+    path: tuple[Contact, ...]
+    stamp: Stamp
+
+    def __post_init__(self) -> None:
+        _at_most("nodes of a path", len(self.path), PATH_MAX)
+
+
+class Want(msgspec.Struct, frozen=True, gc=False):
+    """Send these events, and what they follow, back to what the sender names as known."""
+
+    topic: Cid
+    events: tuple[Cid, ...]
+    stamp: Stamp
+    known: tuple[Cid, ...] = ()
+    behind: int = 0
+    """At most so many that are not named."""
+
+    def __post_init__(self) -> None:
+        _at_most("events wanted", len(self.events), HEADS_MAX)
+        _at_most("events known", len(self.known), HEADS_MAX)
+
+
+class Lacks(msgspec.Struct, frozen=True, gc=False):
+    """The sender was asked for these events, and has none of them."""
+
+    topic: Cid
+    events: tuple[Cid, ...]
+    stamp: Stamp
+
+    def __post_init__(self) -> None:
+        _at_most("events", len(self.events), HEADS_MAX)
+
+
+class Digest(msgspec.Struct, frozen=True, gc=False):
+    """What the sender's heads come to, in spans of time: equal digests, equal heads."""
+
+    topic: Cid
+    floor_ms: int
+    """Of earlier ones the sender does not speak."""
+    spans: tuple[tuple[int, int], ...]
+    """Where a span begins, and the exclusive or of what its heads are named by."""
+    stamp: Stamp
+
+    def __post_init__(self) -> None:
+        _at_most("spans", len(self.spans), SPANS_MAX)
+
+
 Message = (
     PublishEvent
     | JoinTopic
@@ -119,7 +175,17 @@ Message = (
     | Heads
     | Redirect
     | PublishAnswer
+    | Path
+    | Want
+    | Lacks
+    | Digest
 )
+
+
+class Rpc(msgspec.Struct, frozen=True, gc=False):
+    """Messages that travel together: what goes on a link."""
+
+    messages: tuple[Message, ...]
 
 
 def _at_most(what: str, count: int, limit: int) -> None:

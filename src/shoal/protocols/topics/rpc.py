@@ -18,19 +18,23 @@ from shoal.base.errors import MalformedMessage, OversizedMessage, UsageError
 from shoal.base.ids import node_id
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
 from shoal.protocols.topics.cid import Cid, cid_of_bytes
-from shoal.protocols.topics.config import MESSAGES_MAX, RPC_BYTES_MAX
+from shoal.protocols.topics.config import MESSAGES_MAX, RPC_BYTES_MAX, SPANS_MAX
 from shoal.protocols.topics.dates import parse_moment
 from shoal.protocols.topics.messages import (
+    Digest,
     Heads,
     JoinTopic,
+    Lacks,
     LeaveTopic,
     Message,
     NewTopic,
+    Path,
     PublishAnswer,
     PublishEvent,
     Redirect,
     RequestToPublish,
     Stamp,
+    Want,
 )
 from shoal.protocols.topics.protobuf import (
     Reader,
@@ -64,6 +68,10 @@ class Op(IntEnum):
     HEADS = 16
     REDIRECT = 17
     PUBLISH_ANSWER = 18
+    PATH = 19
+    WANT = 20
+    LACKS = 21
+    DIGEST = 22
 
 
 OPS: dict[type, Op] = {
@@ -75,14 +83,23 @@ OPS: dict[type, Op] = {
     Heads: Op.HEADS,
     Redirect: Op.REDIRECT,
     PublishAnswer: Op.PUBLISH_ANSWER,
+    Path: Op.PATH,
+    Want: Op.WANT,
+    Lacks: Op.LACKS,
+    Digest: Op.DIGEST,
 }
 
 _MSGS = 1
 _OP, _TOPIC, _EVENT, _PEER_TREE, _TOPIC_ID, _METADATA = 1, 2, 3, 4, 5, 6
 _PARENT, _HEADS, _CONTACTS, _ANSWER = 16, 17, 18, 19
-_PAYLOADS = (_TOPIC, _EVENT, _PEER_TREE, _TOPIC_ID, _PARENT, _HEADS, _CONTACTS, _ANSWER)
+_ADDRESSES, _KNOWN, _SPANS, _BEHIND = 20, 21, 22, 23
+_PAYLOADS = (
+    *(_TOPIC, _EVENT, _PEER_TREE, _TOPIC_ID),
+    *(_PARENT, _HEADS, _CONTACTS, _ANSWER, _ADDRESSES, _KNOWN, _SPANS, _BEHIND),
+)
 _CONTACT_NODE, _CONTACT_ADDRESSES = 1, 2
 _ANSWER_CORE, _ANSWER_EVENT, _ANSWER_REASON = 1, 2, 3
+_SPAN_NUMBER_BYTES = 8
 
 
 # Whole RPCs
@@ -139,22 +156,39 @@ def _write_payload(message: Message) -> tuple[bytes, bytes]:
     match message:
         case PublishEvent(event):
             return bytes_field(_EVENT, write_event(event)), b""
-        case JoinTopic(topic) | LeaveTopic(topic):
+        case JoinTopic(topic):
+            addresses = b"".join(text_field(_ADDRESSES, text) for text in message.addresses)
+            return bytes_field(_TOPIC_ID, topic), addresses
+        case LeaveTopic(topic):
             return bytes_field(_TOPIC_ID, topic), b""
         case NewTopic(descriptor):
             return bytes_field(_TOPIC, write_topic(descriptor)), b""
         case RequestToPublish(event):
             parent = b"" if message.parent is None else bytes_field(_PARENT, message.parent)
             return bytes_field(_EVENT, write_event(event)), parent
-        case Heads(topic, events):
-            heads = b"".join(bytes_field(_HEADS, event) for event in events)
-            return bytes_field(_TOPIC_ID, topic), heads
-        case Redirect(topic, contacts):
+        case Heads(topic, events) | Lacks(topic, events):
+            return bytes_field(_TOPIC_ID, topic), _write_cids(_HEADS, events)
+        case Want(topic, events):
+            wanted = _write_cids(_HEADS, events) + _write_cids(_KNOWN, message.known)
+            return bytes_field(_TOPIC_ID, topic), wanted + number_field(_BEHIND, message.behind)
+        case Digest(topic):
+            return bytes_field(_TOPIC_ID, topic), bytes_field(_SPANS, _write_spans(message))
+        case Redirect(topic, contacts) | Path(topic, contacts):
             listed = b"".join(bytes_field(_CONTACTS, _write_contact(c)) for c in contacts)
             return bytes_field(_TOPIC_ID, topic), listed
         case PublishAnswer(topic):
             answer = bytes_field(_ANSWER, _write_answer(message))
             return bytes_field(_TOPIC_ID, topic), answer
+
+
+def _write_cids(field: int, cids: Sequence[Cid]) -> bytes:
+    return b"".join([bytes_field(field, cid) for cid in cids])
+
+
+def _write_spans(digest: Digest) -> bytes:
+    """The floor, then begin and digest of each span: 8 bytes each."""
+    numbers = [digest.floor_ms, *[number for span in digest.spans for number in span]]
+    return b"".join([number.to_bytes(_SPAN_NUMBER_BYTES) for number in numbers])
 
 
 def _write_contact(contact: Contact) -> bytes:
@@ -196,7 +230,7 @@ def _read_publish(message: Reader, stamp: Stamp) -> Message:
 
 
 def _read_join(message: Reader, stamp: Stamp) -> Message:
-    return JoinTopic(_topic_id(message), stamp)
+    return JoinTopic(_topic_id(message), stamp, _read_addresses(message, _ADDRESSES))
 
 
 def _read_leave(message: Reader, stamp: Stamp) -> Message:
@@ -212,24 +246,57 @@ def _read_request(message: Reader, stamp: Stamp) -> Message:
     return RequestToPublish(read_event(message.blob(_EVENT)), stamp, parent)
 
 
+def _read_cids(message: Reader, field: int) -> tuple[Cid, ...]:
+    return tuple([cid_of_bytes(raw) for raw in message.several(field)])
+
+
 def _read_heads(message: Reader, stamp: Stamp) -> Message:
-    events = tuple([cid_of_bytes(raw) for raw in message.several(_HEADS)])
-    return Heads(_topic_id(message), events, stamp)
+    return Heads(_topic_id(message), _read_cids(message, _HEADS), stamp)
+
+
+def _read_want(message: Reader, stamp: Stamp) -> Message:
+    wanted, known = _read_cids(message, _HEADS), _read_cids(message, _KNOWN)
+    return Want(_topic_id(message), wanted, stamp, known, message.number(_BEHIND))
+
+
+def _read_lacks(message: Reader, stamp: Stamp) -> Message:
+    return Lacks(_topic_id(message), _read_cids(message, _HEADS), stamp)
+
+
+def _read_digest(message: Reader, stamp: Stamp) -> Message:
+    raw, size = message.blob(_SPANS), _SPAN_NUMBER_BYTES
+    if len(raw) % (2 * size) != size or len(raw) > size * (1 + 2 * SPANS_MAX):
+        raise MalformedMessage(f"a digest is a floor and up to {SPANS_MAX} spans, not {len(raw)} B")
+    numbers = [int.from_bytes(raw[at : at + size]) for at in range(0, len(raw), size)]
+    spans = tuple(zip(numbers[1::2], numbers[2::2], strict=True))
+    return Digest(_topic_id(message), numbers[0], spans, stamp)
 
 
 def _read_redirect(message: Reader, stamp: Stamp) -> Message:
-    contacts = tuple([_read_contact(raw) for raw in message.several(_CONTACTS)])
-    return Redirect(_topic_id(message), contacts, stamp)
+    return Redirect(_topic_id(message), _read_contacts(message), stamp)
+
+
+def _read_path(message: Reader, stamp: Stamp) -> Message:
+    return Path(_topic_id(message), _read_contacts(message), stamp)
+
+
+def _read_contacts(message: Reader) -> tuple[Contact, ...]:
+    return tuple([_read_contact(raw) for raw in message.several(_CONTACTS)])
 
 
 def _read_contact(raw: bytes) -> Contact:
     contact = Reader("a contact", raw)
-    addresses = tuple([as_text(text) for text in contact.several(_CONTACT_ADDRESSES)])
+    addresses = _read_addresses(contact, _CONTACT_ADDRESSES)
+    return Contact(node_id(contact.blob(_CONTACT_NODE)), addresses)
+
+
+def _read_addresses(message: Reader, field: int) -> tuple[str, ...]:
+    addresses = tuple([as_text(text) for text in message.several(field)])
     if len(addresses) > ADDRESSES_MAX or any(len(text) > ADDRESS_CHARS_MAX for text in addresses):
         raise MalformedMessage(
-            f"a contact has {ADDRESSES_MAX} addresses of {ADDRESS_CHARS_MAX} characters at most"
+            f"a node has {ADDRESSES_MAX} addresses of {ADDRESS_CHARS_MAX} characters at most"
         )
-    return Contact(node_id(contact.blob(_CONTACT_NODE)), addresses)
+    return addresses
 
 
 def _read_answer(message: Reader, stamp: Stamp) -> Message:
@@ -246,11 +313,15 @@ def _read_answer(message: Reader, stamp: Stamp) -> Message:
 # By op: the payload fields that it takes, and who reads them.
 _READERS: dict[int, tuple[tuple[int, ...], Callable[[Reader, Stamp], Message]]] = {
     Op.PUBLISH_EVENT: ((_EVENT,), _read_publish),
-    Op.JOIN_TOPIC: ((_TOPIC_ID,), _read_join),
+    Op.JOIN_TOPIC: ((_TOPIC_ID, _ADDRESSES), _read_join),
     Op.LEAVE_TOPIC: ((_TOPIC_ID,), _read_leave),
     Op.NEW_TOPIC: ((_TOPIC,), _read_new_topic),
     Op.REQUEST_TO_PUBLISH: ((_EVENT, _PARENT), _read_request),
     Op.HEADS: ((_TOPIC_ID, _HEADS), _read_heads),
     Op.REDIRECT: ((_TOPIC_ID, _CONTACTS), _read_redirect),
     Op.PUBLISH_ANSWER: ((_TOPIC_ID, _ANSWER), _read_answer),
+    Op.PATH: ((_TOPIC_ID, _CONTACTS), _read_path),
+    Op.WANT: ((_TOPIC_ID, _HEADS, _KNOWN, _BEHIND), _read_want),
+    Op.LACKS: ((_TOPIC_ID, _HEADS), _read_lacks),
+    Op.DIGEST: ((_TOPIC_ID, _SPANS), _read_digest),
 }

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from shoal.base.errors import BadSignature, MalformedMessage, UsageError
 from shoal.base.ids import NodeId
 from shoal.identity import PrivateKey, PublicKey, peer_id_of_bytes, verify_signed
-from shoal.protocols.topics.canonical import encode_descriptor
+from shoal.protocols.topics.canonical import encode_descriptor, encode_event
 from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.descriptors import (
     SIGNATURE_BYTES,
@@ -61,7 +61,7 @@ def sign_event(event: EventDescriptor, author: PrivateKey) -> EventDescriptor:
     """The event as its author hands it to a publisher: the core, signed."""
     _expect_key("author", event.author, author)
     core = _core(event)
-    signatures = Signatures(_sign(author, encode_descriptor(core)))
+    signatures = Signatures(_sign(author, _core_body(core)))
     return replace(core, metadata=replace(core.metadata, signatures=signatures))
 
 
@@ -83,7 +83,7 @@ def publish_event(
 
 def core_cid(event: EventDescriptor) -> Cid:
     """What the event is known by, whoever publishes it after whichever parent."""
-    return cid_of(encode_descriptor(_core(event)))
+    return cid_of(_core_body(event))
 
 
 def claims(descriptor: Descriptor) -> tuple[Claim, ...]:
@@ -108,13 +108,13 @@ def _event_claims(event: EventDescriptor) -> tuple[Claim, ...]:
     if event.publisher is None:
         if event.parent is not None or signatures.publisher is not None:
             raise BadSignature("an event without publisher has a parent or a publisher's signature")
-        return (_claim(event.author, signatures.author, encode_descriptor(_core(event))),)
+        return (_claim(event.author, signatures.author, _core_body(event)),)
     if signatures.publisher is None:
         raise BadSignature("its publisher has not signed this event")
     published = _claim(event.publisher, signatures.publisher, _publisher_body(event))
     if event.publisher == event.author:
         return (published,)
-    authored = _claim(event.author, signatures.author, encode_descriptor(_core(event)))
+    authored = _claim(event.author, signatures.author, _core_body(event))
     return (authored, published)
 
 
@@ -149,11 +149,13 @@ def _topic_body(topic: TopicDescriptor) -> bytes:
     return encode_descriptor(unsigned)
 
 
+def _core_body(event: EventDescriptor) -> bytes:
+    return encode_event(event, None, None, None)
+
+
 def _publisher_body(event: EventDescriptor) -> bytes:
     signatures = Signatures(_signatures(event).author)
-    return encode_descriptor(
-        replace(event, metadata=replace(event.metadata, signatures=signatures))
-    )
+    return encode_event(event, event.publisher, event.parent, signatures)
 
 
 def _sign(key: PrivateKey, body: bytes) -> bytes:

@@ -1,0 +1,339 @@
+"""The door to a node's topics machine: questions with one answer each, and subscriptions.
+
+Every command carries a token that hears what the machine says to it. Who waits is never left
+waiting: an answer, the end of the node, or the end of patience comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from shoal.base.errors import NotFound, ShoalError, TopicUnavailable, UsageError
+from shoal.base.ids import show_node_id
+from shoal.base.units import S_NS
+from shoal.identity import PrivateKey
+from shoal.node.topic_events import Event, PublishedEvent
+from shoal.node.topic_role import TopicRole
+from shoal.protocols.dht.commands import DhtReady, Get, GetDone, Put, PutDone
+from shoal.protocols.dht.config import K
+from shoal.protocols.dht.node import DhtNode
+from shoal.protocols.topics.canonical import encode_descriptor
+from shoal.protocols.topics.cid import Cid, cid_of, show_cid
+from shoal.protocols.topics.commands import (
+    BEGINNING,
+    AddTopic,
+    AwaitStored,
+    EventAccepted,
+    EventArrived,
+    EventFound,
+    EventStored,
+    Fetch,
+    FindTopic,
+    Grant,
+    Pin,
+    Publish,
+    PublishRefused,
+    Start,
+    Subscribe,
+    TopicFound,
+    Unsubscribe,
+)
+from shoal.protocols.topics.descriptors import TopicDescriptor
+from shoal.protocols.topics.head_records import heads_of, keys_of
+from shoal.protocols.topics.node import TopicNode
+from shoal.protocols.topics.signing import sign_topic
+from shoal.runtime import RuntimeHost
+
+JOIN_TIMEOUT_S = 15.0  # dialling a bootstrap node, and a lookup of our own place
+ANSWER_TIMEOUT_S = 180.0  # the machine gives up sooner, on all that others could hold up
+PATIENCE_NS = 2 * S_NS  # a publisher waits this long for stuck neighbours, once
+KEEP_RETRY_S = 10.0  # a pinned topic that nobody knows is looked for again
+
+A = TypeVar("A")
+
+log = logging.getLogger("shoal.node")
+
+
+class _Question:
+    """The token of a command that has one answer."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def heard(self, event: Any) -> None:
+        """The machine, or the DHT, answers."""
+        if not self.answer.done():
+            self.answer.set_result(event)
+
+    def fail(self, error: ShoalError) -> None:
+        """There will be no answer."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Source(_Question):
+    """The token of a subscription: its answer says that it began. This one tells nobody; it keeps
+    the node in the topic."""
+
+    def __init__(self, topic: Cid) -> None:
+        super().__init__()
+        self.topic = topic
+
+    def arrived(self, event: EventArrived) -> None:
+        """An event."""
+
+    def ended(self) -> None:
+        """The node is closed."""
+
+
+class NodeTopics:
+    """Topics of one running node."""
+
+    def __init__(self, host: RuntimeHost, role: TopicRole, key: PrivateKey) -> None:
+        self.machine = role.machine
+        self.author = bytes(key.public.peer_id)
+        self._host = host
+        self._dht = role.dht
+        self._bootstrap = [contact for contact in role.bootstrap if contact.node != host.node]
+        self._key = key
+        self._ready = asyncio.Event()
+        self._questions: dict[_Question, None] = {}
+        self._sources: dict[Source, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        host.listeners.append(self._notified)
+
+    # Life
+
+    def keep(self, topics: Iterable[Cid]) -> None:
+        """Be in these topics until the end, and keep them whole."""
+        for topic in topics:
+            self.start(self._keep(topic))
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside what the application does; it ends with the node."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Let nobody wait for a node that is gone."""
+        self._closed = True
+        self._ready.set()
+        for question in list(self._questions):
+            question.fail(_closed())
+        for source in list(self._sources):
+            source.ended()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Topics
+
+    async def find(self, id: Cid) -> TopicDescriptor:
+        """The descriptor of a topic."""
+        answer = await self._ask(FindTopic(id), f"topic {show_cid(id)}", TopicFound)
+        return _known(answer)
+
+    async def add(self, topic: TopicDescriptor) -> tuple[Cid, TopicDescriptor]:
+        """Sign a topic of our own and make it known; this node is in it until the end."""
+        signed = sign_topic(topic, self._key)
+        id = cid_of(encode_descriptor(signed))
+        await self._when_ready()
+        await self._host.issue(self.machine, AddTopic(signed))
+        await self.subscribe(Source(id), BEGINNING, credit=0)
+        return id, signed
+
+    async def announce(self, meta: Cid, topic: TopicDescriptor) -> None:
+        """Tell those who follow the meta topic of a new version, or of the first."""
+        await self.publish(meta, encode_descriptor(topic))
+
+    async def topic_stored(self, id: Cid, topic: TopicDescriptor, replicas: int) -> int:
+        """Wait until so many others keep a topic."""
+        _check_replicas(replicas)
+        command = Put(id, encode_descriptor(topic), replicas)
+        what = f"the replicas of topic {show_cid(id)}"
+        answer = await self._ask(command, what, PutDone, machine=self._dht)
+        return _enough(f"topic {show_cid(id)}", answer.replicas, replicas)
+
+    async def pin(self, topic: Cid, *, pinned: bool) -> None:
+        """Keep a topic's events whatever the limits say, or no longer."""
+        await self._when_ready()
+        await self._host.issue(self.machine, Pin(topic, pinned))
+
+    # Events
+
+    async def publish(
+        self, topic: Cid, payload: bytes, parent: Cid | None = None
+    ) -> PublishedEvent:
+        """Add an event."""
+        await self._host.wait_for_room(PATIENCE_NS)
+        what = f"an event of topic {show_cid(topic)}"
+        command = Publish(topic, payload, parent)
+        answer: EventAccepted | PublishRefused = await self._ask(
+            command, what, EventAccepted, PublishRefused
+        )
+        if isinstance(answer, PublishRefused):
+            raise TopicUnavailable(
+                f"topic {show_cid(topic)}: the event was not published: {answer.reason}"
+            )
+        return PublishedEvent(answer.id, answer.event, self)
+
+    async def stored(self, event: Cid, replicas: int) -> int:
+        """Wait until so many others keep an event."""
+        _check_replicas(replicas)
+        what = f"the replicas of event {show_cid(event)}"
+        answer = await self._ask(AwaitStored(event, replicas), what, EventStored)
+        return _enough(f"event {show_cid(event)}", answer.replicas, replicas)
+
+    async def fetch(self, event: Cid, topic: Cid | None = None) -> Event:
+        """An event by its CID."""
+        found = await self._ask(Fetch(event, topic), f"event {show_cid(event)}", EventFound)
+        if found.event is None:
+            raise NotFound(
+                f"event {show_cid(event)}: nobody who can be reached has it: check the CID; it may"
+                " be older than what its keepers keep"
+            )
+        return Event(event, found.event)
+
+    async def newest(self, id: Cid, topic: TopicDescriptor) -> Event | None:
+        """The event that this node saw last; if it has seen none, the newest that publishers
+        speak of in the DHT."""
+        state = self.machine.topics.get(id)
+        if state is not None and state.log.last is not None:
+            return await self.fetch(state.log.last, id)
+        heads: dict[Cid, None] = {}
+        for key in keys_of(id, topic):
+            what = f"the head records of topic {show_cid(id)}"
+            found = await self._ask(Get(key), what, GetDone, machine=self._dht)
+            for value in found.values:
+                heads.update(dict.fromkeys(heads_of(value)[2][-1:]))
+        events = []
+        for head in heads:
+            with suppress(NotFound):  # its publisher is gone, and so is the event
+                events.append(await self.fetch(head, id))
+        return max(events, key=lambda event: event.created, default=None)
+
+    # Subscriptions
+
+    async def subscribe(self, source: Source, start: Start, credit: int | None) -> TopicDescriptor:
+        """Have a source told events, so many at first."""
+        self._sources[source] = None
+        try:
+            command = Subscribe(source.topic, start, credit)
+            what = f"topic {show_cid(source.topic)}"
+            return _known(await self._ask(command, what, TopicFound, token=source))
+        except BaseException:
+            await self.unsubscribe(source)
+            raise
+
+    async def grant(self, source: Source, events: int) -> None:
+        """Have a source told so many more."""
+        if not self._closed:
+            await self._host.issue(self.machine, Grant(source, events))
+
+    async def unsubscribe(self, source: Source) -> None:
+        """Have a source told no more."""
+        self._sources.pop(source, None)
+        if not self._closed:
+            await self._host.issue(self.machine, Unsubscribe(source))
+
+    # Steps
+
+    async def _ask(
+        self,
+        command: Any,
+        what: str,
+        *kinds: type[A],
+        token: _Question | None = None,
+        machine: DhtNode | TopicNode | None = None,
+    ) -> A:
+        """The answer to a command, which is of one of these kinds."""
+        await self._when_ready()
+        question = token or _Question()
+        self._questions[question] = None
+        try:
+            await self._host.issue(machine or self.machine, command, question)
+            answer = await asyncio.wait_for(question.answer, ANSWER_TIMEOUT_S)
+        except TimeoutError:
+            raise TopicUnavailable(
+                f"{what}: no answer within {ANSWER_TIMEOUT_S:g} s: is this node cut off?"
+            ) from None
+        finally:
+            del self._questions[question]
+        assert isinstance(answer, kinds)  # the machine's answers name their tokens
+        return answer
+
+    async def _when_ready(self) -> None:
+        """Once this node has found its neighbours: before that, nobody else is asked."""
+        try:
+            await asyncio.wait_for(self._ready.wait(), JOIN_TIMEOUT_S)
+        except TimeoutError:
+            raise TopicUnavailable(self._alone()) from None
+        if self._closed:
+            raise _closed()
+
+    def _alone(self) -> str:
+        peers = [contact.node for contact in self._bootstrap]
+        problems = [self._host.dial_problem(peer) or "no answer" for peer in peers]
+        tried = "; ".join(
+            [f"{show_node_id(peer)}: {why}" for peer, why in zip(peers, problems, strict=True)]
+        )
+        return (
+            f"no bootstrap node within {JOIN_TIMEOUT_S:g} s ({tried}): is one running, at the"
+            " address under [[dht.bootstrap]] in the network file?"
+        )
+
+    async def _keep(self, topic: Cid) -> None:
+        while True:
+            try:
+                await self.subscribe(Source(topic), BEGINNING, credit=0)
+                await self.pin(topic, pinned=True)
+            except ShoalError as error:
+                log.warning("a pinned topic is not kept yet: %s", error)
+                await asyncio.sleep(KEEP_RETRY_S)
+            else:
+                return
+
+    def _notified(self, event: Any) -> None:
+        kind = type(event)
+        if kind is EventArrived:
+            event.subscription.arrived(event)
+        elif kind is DhtReady:
+            self._ready.set()
+        elif isinstance(getattr(event, "token", None), _Question):
+            if isinstance(event.token, Source) and event.token not in self._sources:
+                self._host.command(self.machine, Unsubscribe(event.token))  # nobody waited for it
+            event.token.heard(event)
+
+
+def _known(answer: TopicFound) -> TopicDescriptor:
+    if answer.topic is None:
+        raise NotFound(
+            f"topic {show_cid(answer.id)}: neither this node nor the DHT knows it: check the CID,"
+            " and that a node which has it runs; `shoal topic create NAME` makes a new one"
+        )
+    return answer.topic
+
+
+def _check_replicas(replicas: int) -> None:
+    if not 1 <= replicas <= K:
+        raise UsageError(f"replicas={replicas}: give 1 to {K}, as many as the DHT makes")
+
+
+def _enough(what: str, found: int, replicas: int) -> int:
+    if found < replicas:
+        raise TopicUnavailable(
+            f"{what} is kept by {found} other nodes, not by {replicas}: it exists all the same; ask"
+            " for fewer, or run more nodes",
+            replicas=found,
+        )
+    return found
+
+
+def _closed() -> UsageError:
+    return UsageError("this node is closed: open another one")

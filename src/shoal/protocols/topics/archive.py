@@ -1,0 +1,164 @@
+"""What a node holds, on its disk: all of it is read at the start, so that memory and disk agree.
+
+    s           which topics there are
+    t + topic   a topic: its block, its floor, whether it is pinned
+    n           the numbers of the oldest and the newest event
+    e + number  an event's block, numbered as they came
+
+Events are written as they come; the range of numbers may lag behind a little, so reading goes on
+beyond it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import msgspec
+
+from shoal.kernel.effects import Effect, Load, Store
+from shoal.kernel.inputs import Loaded
+from shoal.protocols.topics.cid import Cid
+
+ARCHIVE = "archive"  # tokens of reads and writes that nobody waits for
+READS_MAX = 64  # at once
+SETTLED_MAX = 1024  # of one topic: where its forks were cut off
+UNSAVED_MAX = 512  # events that the range of numbers lags behind
+EMPTY_MAX = 1024  # numbers that are looked at behind it
+_STATE, _NUMBERS, _TOPIC, _EVENT = b"s", b"n", b"t", b"e"
+
+
+class StoredTopic(msgspec.Struct, frozen=True, array_like=True):
+    """A topic as it lies on disk."""
+
+    block: bytes
+    floor_ms: int
+    pinned: bool
+    settled: Sequence[bytes]
+    """Events that are not here, and which those that are may follow."""
+
+
+class _Numbers(msgspec.Struct, frozen=True, array_like=True):
+    first: int = 0
+    next: int = 0
+
+
+_topics = msgspec.msgpack.Decoder(list[bytes])
+_topic = msgspec.msgpack.Decoder(StoredTopic)
+_numbers = msgspec.msgpack.Decoder(_Numbers)
+
+
+class Archive:
+    """Reads at the start, then writes."""
+
+    def __init__(
+        self,
+        on_topic: Callable[[Cid, StoredTopic, int], list[Effect]],
+        on_event: Callable[[int, bytes, int], list[Effect]],
+        on_done: Callable[[int], list[Effect]],
+        disk: bool,
+    ) -> None:
+        """Told what was read, topics before events, and that it is all."""
+        self.disk = disk
+        self._on_topic = on_topic
+        self._on_event = on_event
+        self._on_done = on_done
+        self._first = 0
+        self._next = 0
+        self._saved = _Numbers()
+        self._held: dict[int, None] = {}
+        self._topics_left = 0
+        self._reading = 0
+        self._under_way = 0
+        self._until = 0
+
+    # Reading
+
+    def start(self, now_ns: int) -> list[Effect]:
+        """Begin to read."""
+        if not self.disk:
+            return self._on_done(now_ns)
+        return [Load(_NUMBERS, (ARCHIVE, _NUMBERS)), Load(_STATE, (ARCHIVE, _STATE))]
+
+    def loaded(self, event: Loaded, now_ns: int) -> list[Effect]:
+        """Something was read."""
+        assert isinstance(event.token, tuple)  # they are all made here
+        kind, value = event.token[1], event.value
+        if kind == _NUMBERS:
+            self._saved = _Numbers() if value is None else _numbers.decode(value)
+            self._first = self._reading = self._saved.first
+            self._next, self._until = self._saved.next, self._saved.next
+            return []
+        if kind == _STATE:
+            topics = [] if value is None else _topics.decode(value)
+            self._topics_left = len(topics)
+            if value is None:
+                return self._on_done(now_ns)  # a new disk
+            loads: list[Effect] = [Load(_TOPIC + id, (ARCHIVE, _TOPIC, id)) for id in topics]
+            return loads or self._read_on(now_ns)
+        if kind == _TOPIC:
+            return self._topic_loaded(Cid(event.token[2]), value, now_ns)
+        return self._event_loaded(event.token[2], value, now_ns)
+
+    def _topic_loaded(self, id: Cid, value: bytes | None, now_ns: int) -> list[Effect]:
+        self._topics_left -= 1
+        effects = [] if value is None else self._on_topic(id, _topic.decode(value), now_ns)
+        return effects if self._topics_left else [*effects, *self._read_on(now_ns)]
+
+    def _event_loaded(self, number: int, value: bytes | None, now_ns: int) -> list[Effect]:
+        self._under_way -= 1
+        effects: list[Effect] = []
+        if value is not None:
+            self._held[number] = None
+            self._next = max(self._next, number + 1)
+            self._until = max(self._until, number + 1)
+            effects += self._on_event(number, value, now_ns)
+        return [*effects, *self._read_on(now_ns)]
+
+    def _read_on(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        last = self._until + EMPTY_MAX
+        while self._under_way < READS_MAX and self._reading < last:
+            number, self._reading = self._reading, self._reading + 1
+            self._under_way += 1
+            effects.append(Load(_event_key(number), (ARCHIVE, _EVENT, number)))
+        return effects if self._under_way else self._on_done(now_ns)
+
+    # Writing
+
+    def add(self, block: bytes, token: Hashable = ARCHIVE) -> tuple[int, list[Effect]]:
+        """Keep an event; gives its number, and what to do."""
+        number, self._next = self._next, self._next + 1
+        self._held[number] = None
+        if not self.disk:
+            return number, []
+        saved = self.save_numbers() if number - self._saved.next >= UNSAVED_MAX else []
+        return number, [*saved, Store(_event_key(number), block, token)]
+
+    def remove(self, number: int) -> list[Effect]:
+        """Let an event go."""
+        self._held.pop(number, None)
+        return self._store(_event_key(number), None)
+
+    def save_topic(self, id: Cid, topic: StoredTopic) -> list[Effect]:
+        """Keep a topic as it is now."""
+        return self._store(_TOPIC + id, msgspec.msgpack.encode(topic))
+
+    def save_topics(self, ids: list[Cid]) -> list[Effect]:
+        """Keep which topics there are."""
+        return self._store(_STATE, msgspec.msgpack.encode(ids))
+
+    def save_numbers(self) -> list[Effect]:
+        """Keep the range of numbers, if it changed."""
+        self._first = next(iter(self._held), self._next)
+        numbers = _Numbers(self._first, self._next)
+        if numbers == self._saved:
+            return []
+        self._saved = numbers
+        return self._store(_NUMBERS, msgspec.msgpack.encode(numbers))
+
+    def _store(self, key: bytes, value: bytes | None) -> list[Effect]:
+        return [Store(key, value, ARCHIVE)] if self.disk else []
+
+
+def _event_key(number: int) -> bytes:
+    return _EVENT + number.to_bytes(8)

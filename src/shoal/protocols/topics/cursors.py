@@ -1,0 +1,114 @@
+"""Subscriptions: each reads the log of its topic at its own pace.
+
+A subscription is a place in the order of ready events, and credit. One that has no credit left
+waits; the log keeps what it has not read, as long as retention lets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import islice
+
+import msgspec
+
+from shoal.kernel.effects import Effect, Notify
+from shoal.kernel.records import EventDelivered
+from shoal.protocols.topics.cid import Cid
+from shoal.protocols.topics.commands import EventArrived
+from shoal.protocols.topics.log import Entry, TopicLog
+
+
+class Cursor(msgspec.Struct, eq=False):
+    """One subscription."""
+
+    token: Hashable
+    credit: int | None
+    at: int
+    """Counted from the first event that was ever ready here."""
+    floor_ms: int = 0
+    """Of the past, only what is not older than this."""
+    skip: set[Cid] = msgspec.field(default_factory=set)
+    """Told before, or before the start."""
+    missed: bool = False
+    """Retention took events that were not told yet."""
+
+
+class Cursors:
+    """The subscriptions of one topic."""
+
+    def __init__(self, topic: Cid, log: TopicLog) -> None:
+        self._topic = topic
+        self._log = log
+        self._cursors: dict[Hashable, Cursor] = {}
+
+    def __len__(self) -> int:
+        return len(self._cursors)
+
+    def __contains__(self, token: Hashable) -> bool:
+        return token in self._cursors
+
+    def add(self, cursor: Cursor) -> None:
+        """One more subscription."""
+        self._cursors[cursor.token] = cursor
+
+    def remove(self, token: Hashable) -> None:
+        """One less."""
+        self._cursors.pop(token, None)
+
+    def grant(self, token: Hashable, events: int, now_ns: int) -> list[Effect]:
+        """A subscription may be told more."""
+        cursor = self._cursors.get(token)
+        if cursor is None or cursor.credit is None:
+            return []
+        cursor.credit += events
+        return self._tell(cursor, now_ns)
+
+    def before_rewind(self) -> None:
+        """The order will begin anew: nobody is told anything twice."""
+        log = self._log
+        for cursor in self._cursors.values():
+            ahead = {
+                entry.id for entry in islice(log.order, max(0, cursor.at - log.order_from), None)
+            }
+            cursor.skip.update([id for id in log.known_ids() if id not in ahead])
+            cursor.at = log.order_from
+
+    def arrived(self, entry: Entry) -> None:
+        """What led to an event that is not told is not told, either."""
+        parent = entry.event.parent
+        for cursor in self._cursors.values():
+            if parent is not None and entry.id in cursor.skip and parent not in cursor.skip:
+                cursor.skip |= self._log.ancestors(parent)
+
+    def tell(self, now_ns: int) -> list[Effect]:
+        """Tell everybody what is ready and granted."""
+        effects: list[Effect] = []
+        for cursor in self._cursors.values():
+            effects += self._tell(cursor, now_ns)
+        return effects
+
+    def _tell(self, cursor: Cursor, now_ns: int) -> list[Effect]:
+        log = self._log
+        effects: list[Effect] = []
+        if cursor.at < log.order_from:
+            cursor.at, cursor.missed = log.order_from, True
+        end = log.order_from + len(log.order)
+        while cursor.at < end and cursor.credit != 0:
+            entry = log.order[cursor.at - log.order_from]
+            cursor.at += 1
+            if entry.id in cursor.skip:
+                cursor.skip.discard(entry.id)
+                continue
+            past = entry.asked and entry.created_ms < cursor.floor_ms
+            if past or not log.is_first(entry):
+                continue
+            gap_before = entry.gap_before or cursor.missed
+            cursor.missed = False
+            if cursor.credit is not None:
+                cursor.credit -= 1
+            age_us = (now_ns - entry.created_ms * 1_000_000) // 1_000
+            effects += (
+                Notify(EventArrived(cursor.token, entry.id, entry.event, now_ns, gap_before)),
+                EventDelivered(self._topic, entry.id, age_us),
+            )
+        return effects

@@ -1,0 +1,63 @@
+"""Comparing heads without naming them.
+
+Every event has one parent, so a topic with several publishers forks, and the tips of forks remain
+heads for ever: there may be thousands. Neighbours therefore compare what the heads of a span of
+time come to, and name only those of spans that differ. Spans are minutes, hours or days, the longer
+the longer ago: what differs between neighbours is recent, as a rule.
+
+The sender's stamp says when "now" is, and events say when they were created: both sides cut the
+same spans, whatever their clocks say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from shoal.protocols.topics.cid import Cid
+from shoal.protocols.topics.config import SPANS_MAX
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+_NAME_BYTES = 8
+
+Spans = tuple[tuple[int, int], ...]
+
+
+def floor_of(moment_ms: int) -> int:
+    """The floor of who is interested in what comes: on a minute, and one more for slow clocks."""
+    return max(0, (moment_ms - MINUTE_MS) // MINUTE_MS * MINUTE_MS)
+
+
+def digest(heads: Mapping[Cid, int], floor_ms: int, now_ms: int) -> tuple[int, Spans]:
+    """From where on, and what the heads of each span come to; the newest spans, if there are too
+    many."""
+    sums: dict[int, int] = {}
+    for head, created_ms in heads.items():
+        if created_ms >= floor_ms:
+            span = _span(created_ms, now_ms)
+            sums[span] = sums.get(span, 0) ^ int.from_bytes(head[-_NAME_BYTES:])
+    spans = sorted(sums.items())
+    if len(spans) > SPANS_MAX:
+        spans = spans[-SPANS_MAX:]
+        floor_ms = max(floor_ms, spans[0][0])
+    return floor_ms, tuple(spans)
+
+
+def differing(
+    heads: Mapping[Cid, int], floor_ms: int, theirs: Spans, their_floor_ms: int, now_ms: int
+) -> Iterable[Cid]:
+    """Our heads of the spans that come to something else at a neighbour."""
+    floor_ms = max(floor_ms, their_floor_ms)
+    other = dict(theirs)
+    _, spans = digest(heads, 0, now_ms)
+    differ = {span for span, sum in spans if span >= floor_ms and other.get(span) != sum}
+    if not differ:
+        return ()
+    return [head for head, created_ms in heads.items() if _span(created_ms, now_ms) in differ]
+
+
+def _span(created_ms: int, now_ms: int) -> int:
+    age_ms = now_ms - created_ms
+    width_ms = MINUTE_MS if age_ms < 2 * HOUR_MS else HOUR_MS if age_ms < 2 * DAY_MS else DAY_MS
+    return max(0, created_ms) // width_ms * width_ms

@@ -1,0 +1,292 @@
+"""The topics of one node, and what happens to an event that is good."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from random import Random
+
+import msgspec
+
+from shoal.base.ids import NodeId
+from shoal.identity import PrivateKey
+from shoal.kernel.effects import Effect, Notify, Send, SetTimer
+from shoal.kernel.records import Rejected
+from shoal.protocols.dht.commands import Get
+from shoal.protocols.topics.archive import ARCHIVE, SETTLED_MAX, Archive, StoredTopic
+from shoal.protocols.topics.canonical import decode_descriptor, encode_descriptor
+from shoal.protocols.topics.cid import Cid, cid_of
+from shoal.protocols.topics.commands import EventFound
+from shoal.protocols.topics.config import TopicsConfig
+from shoal.protocols.topics.descriptors import EventDescriptor, TopicDescriptor
+from shoal.protocols.topics.head_records import keys_of
+from shoal.protocols.topics.intake import Intake
+from shoal.protocols.topics.links import Links
+from shoal.protocols.topics.log import Entry
+from shoal.protocols.topics.messages import PublishEvent, Rpc
+from shoal.protocols.topics.publishing import Publishing
+from shoal.protocols.topics.signing import core_cid
+from shoal.protocols.topics.state import TopicState, is_allowed
+from shoal.protocols.topics.storing import Storing
+from shoal.protocols.topics.tree import Here, stamp
+
+BEAT = "beat"  # the timer of what is due from time to time in one topic
+COMPARE = "compare"  # the timer of a greeting between two beats
+SYNC = "sync"  # the timer of a publisher that does not know yet what it published
+HEADS = "heads"  # the token of a search for head records
+
+
+class Resume(msgspec.Struct, eq=False):
+    """In place of an application's token: what to do once the event is found, or is not."""
+
+    then: Callable[[EventDescriptor | None, int], list[Effect]]
+
+
+class HeldTopics:
+    """Topics that this node knows, and the parts that they share."""
+
+    def __init__(
+        self, key: PrivateKey, rng: Random, config: TopicsConfig, archive: Archive
+    ) -> None:
+        self.states: dict[Cid, TopicState] = {}
+        self.here = Here(key.address)
+        self.config = config
+        self.links = Links()
+        self.archive = archive
+        self.intake = Intake(config)
+        self.storing = Storing(key.address)
+        self.publishing = Publishing(key, archive, self._publish, config)
+        self.congested: dict[NodeId, None] = {}
+        """Peers whose queues are full: they are told what they missed when there is room."""
+        self.bytes = 0
+        """Of all events."""
+        self.rng = rng
+        self.pins: dict[Cid, None] = {}
+        """Topics that are kept whatever the limits say, once they are here."""
+
+    def open(self, id: Cid, topic: TopicDescriptor, floor_ms: int) -> TopicState:
+        """Hold one more topic."""
+        peer_id, links = self.publishing.peer_id, self.links
+        state = TopicState(id, topic, peer_id, self.here, links, floor_ms, self.rng, self.config)
+        self.states[id] = state
+        state.pinned = id in self.pins
+        return state
+
+    def save(self, state: TopicState) -> list[Effect]:
+        """Keep a topic on disk."""
+        log = state.log
+        block, settled = encode_descriptor(state.topic), list(log.settled)[-SETTLED_MAX:]
+        stored = StoredTopic(block, log.floor_ms, state.pinned, settled)
+        state.saved, state.saved_floor_ms = True, log.floor_ms
+        every = [one.id for one in self.states.values() if one.saved]
+        return [*self.archive.save_topic(state.id, stored), *self.archive.save_topics(every)]
+
+    def close(self, state: TopicState) -> list[Effect]:
+        """Forget a topic that was carried for others."""
+        effects: list[Effect] = []
+        for entry in state.log.events.values():
+            effects += self.archive.remove(entry.number)
+        self.bytes -= state.log.bytes
+        del self.states[state.id]
+        return effects
+
+    def enter(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Be in the tree of a topic."""
+        state.used_ns = now_ns
+        if state.tree.entered:
+            return []
+        effects: list[Effect] = [SetTimer((BEAT, state.id), self._first_beat())]
+        if not state.synced:
+            state.sync_until_ns = now_ns + self.config.sync_patience_ns
+            effects.append(SetTimer((SYNC, state.id), self.config.sync_retry_ns))
+            effects += self.watch(state, now_ns)
+        return [*effects, *state.tree.enter(now_ns)]
+
+    def watch(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Look for the head records of a topic."""
+        state.watched_ns = now_ns
+        return [
+            Send(Get(key, (HEADS, state.id)), (self.here.node,))
+            for key in keys_of(state.id, state.topic)
+        ]
+
+    def _first_beat(self) -> int:
+        return int(self.config.beat_ns * self.rng.uniform(0.5, 1.0))
+
+    # Events
+
+    def read(self, number: int, block: bytes, now_ns: int) -> list[Effect]:
+        """An event that was on disk."""
+        event = decode_descriptor(block)
+        assert isinstance(event, EventDescriptor)  # nothing else is written there
+        state = self.states.get(event.topic)
+        if state is None:
+            return self.archive.remove(number)  # it was carried for others
+        log, id = state.log, cid_of(block)
+        if event.publisher == self.publishing.peer_id:
+            # Whether its head record was put, nobody knows.
+            state.published, state.record_due_ns = id, now_ns
+        put_ns = now_ns - self.config.keep_alive_ns // 2  # half of its life may be over
+        entry = Entry(id, event, core_cid(event), now_ns, number, put_ns=put_ns)
+        log.add(entry)
+        self.bytes += entry.size
+        return []
+
+    def admit(
+        self,
+        state: TopicState,
+        peer: NodeId,
+        id: Cid,
+        event: EventDescriptor,
+        asked: bool,
+        now_ns: int,
+    ) -> list[Effect]:
+        """Take an event that somebody brought, if it is good. The caller asks for what is missed
+        then: what comes next may be just that."""
+        if not is_allowed(state.topic, event):
+            return [Rejected(peer, "not-allowed")]
+        then = partial(self._admitted, state, peer, id, event, asked)
+        if id in state.log.absent:
+            return then(now_ns)  # a signed event names it
+        return self.intake.check(
+            peer, id, event, lambda now_ns: [*then(now_ns), *state.fetches.ask(now_ns)]
+        )
+
+    def _admitted(
+        self,
+        state: TopicState,
+        peer: NodeId,
+        id: Cid,
+        event: EventDescriptor,
+        asked: bool,
+        now_ns: int,
+    ) -> list[Effect]:
+        if state.has(id) or self.states.get(state.id) is not state:
+            return []
+        entry = Entry(id, event, core_cid(event), now_ns, asked=asked)
+        entry.source = None if peer == self.here.node else peer
+        return self._take(state, entry, now_ns)
+
+    def _take(self, state: TopicState, entry: Entry, now_ns: int) -> list[Effect]:
+        """Hold an event that is good, tell it, pass it on."""
+        for_log = not entry.asked or state.fetches.for_log(entry.id)
+        tokens = state.fetches.came(entry.id)
+        effects = self.found(entry.id, entry.event, tokens, now_ns)
+        if state.log.knows(entry.id) or not (for_log or state.log.follows(entry.id)):
+            return effects  # an application asked for it, or it came along with such a one
+        entry.put_ns = now_ns  # by its publisher
+        if not entry.number:
+            entry.number, stored = self.archive.add(encode_descriptor(entry.event), ARCHIVE)
+            effects += stored
+        return [*effects, *self._add(state, entry, now_ns)]
+
+    def _publish(self, state: TopicState, entry: Entry, block: bytes, now_ns: int) -> list[Effect]:
+        """An event of ours is on disk: it exists."""
+        entry.put_ns = now_ns
+        state.published = entry.id
+        if state.record_due_ns is None:
+            state.record_due_ns = now_ns + self.config.record_ns
+        effects = self._add(state, entry, now_ns)
+        return [*effects, *self.storing.put(entry.id, block)]
+
+    def _add(self, state: TopicState, entry: Entry, now_ns: int) -> list[Effect]:
+        ready = state.log.add(entry)
+        state.cursors.arrived(entry)
+        self.bytes += entry.size
+        parent = entry.event.parent
+        # It may have come along, and its signature be under way.
+        if parent is not None and parent in state.log.absent and parent not in self.intake:
+            state.fetches.need(parent, entry.source, now_ns)
+        effects = self.publishing.arrived(entry)
+        effects += self.made_ready(state, ready, now_ns)
+        return [*effects, *self.make_room(now_ns)]
+
+    def made_ready(self, state: TopicState, ready: list[Entry], now_ns: int) -> list[Effect]:
+        """Pass events on, and tell them."""
+        if not ready:
+            return []
+        effects: list[Effect] = []
+        for each in ready:
+            # News is passed on once what it follows is here, so that whoever lacks that can ask for
+            # it. What was missed is compared: it may be too old to be told to everybody.
+            if not each.asked:
+                effects += self._forward(state, each, now_ns)
+        if any(each.asked for each in ready):
+            effects += self._compare_soon(state)
+        return [*effects, *state.cursors.tell(now_ns)]
+
+    def _compare_soon(self, state: TopicState) -> list[Effect]:
+        if state.comparing:
+            return []
+        state.comparing = True
+        return [SetTimer((COMPARE, state.id), self.config.compare_ns)]
+
+    def compare(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Neighbours may lack what was found here."""
+        state.comparing = False
+        neighbours = state.tree.neighbours
+        return [Send(Rpc((state.greet(now_ns),)), neighbours)] if neighbours else []
+
+    def _forward(self, state: TopicState, entry: Entry, now_ns: int) -> list[Effect]:
+        """Send an event to all neighbours but the one that it came from."""
+        congested = self.congested
+        peers = tuple(
+            [one for one in state.tree.neighbours if one != entry.source and one not in congested]
+        )
+        if not peers:
+            return []
+        return [Send(Rpc((PublishEvent(entry.event, stamp(now_ns)),)), peers)]
+
+    def go_back(self, state: TopicState, floor_ms: int, now_ns: int) -> list[Effect]:
+        """Be interested in what is older, too."""
+        if floor_ms >= state.log.floor_ms or now_ns < state.went_back_ns + self.config.beat_ns:
+            return []
+        state.went_back_ns = now_ns
+        state.cursors.before_rewind()
+        state.log.lower_floor(floor_ms)
+        effects = self.need_absent(state, now_ns)
+        return [*effects, *state.cursors.tell(now_ns), *self._compare_soon(state)]
+
+    def need_absent(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Look for every event that others follow."""
+        for id in state.log.absent:
+            if id not in self.intake:
+                state.fetches.need(id, None, now_ns)
+        return state.fetches.ask(now_ns)
+
+    def forget(self, state: TopicState) -> list[Effect]:
+        """Let go of the oldest event of a topic."""
+        entry = state.log.forget_oldest()
+        if entry is None:
+            return []
+        self.bytes -= entry.size
+        return self.archive.remove(entry.number)
+
+    def make_room(self, now_ns: int) -> list[Effect]:
+        """Let go of the oldest events, as long as there are too many."""
+        effects: list[Effect] = []
+        while self.bytes > self.config.events_bytes_max:
+            states = [one for one in self.states.values() if len(one.log) and not one.pinned]
+            if not states:
+                break
+            ready = [one for one in states if one.log.order]
+            if ready:
+                effects += self.forget(min(ready, key=lambda one: one.log.order[0].arrived_ns))
+                continue
+            # All of them wait for what came before: there is no room to go back that far.
+            largest = max(states, key=lambda one: one.log.bytes)
+            for id in list(largest.log.absent):
+                effects += self.made_ready(largest, largest.log.give_up(id), now_ns)
+        return effects
+
+    def found(
+        self, id: Cid, event: EventDescriptor | None, tokens: tuple[Hashable, ...], now_ns: int
+    ) -> list[Effect]:
+        """An event that was looked for is here, or nobody has it."""
+        effects: list[Effect] = []
+        for token in tokens:
+            if isinstance(token, Resume):
+                effects += token.then(event, now_ns)
+            else:
+                effects.append(Notify(EventFound(id, event, token)))
+        return effects

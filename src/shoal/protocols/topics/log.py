@@ -1,0 +1,253 @@
+"""The events of one topic that this node holds, and the order in which they can be told.
+
+An event is ready once the event that it follows is: so whatever order events arrive in, they are
+told in one that respects their links. Among events that become ready at once, the lower CID comes
+first. Heads are events that nothing held here follows: they stand for everything behind them.
+
+Below the floor lies what this node does not ask for: the past of a topic that it joined for what
+comes, or what retention took.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from shoal.base.errors import InvariantViolated
+from shoal.base.ids import NodeId
+from shoal.base.units import MS_NS
+from shoal.protocols.topics.cid import Cid, show_cid
+from shoal.protocols.topics.config import REMEMBERED_MAX
+from shoal.protocols.topics.descriptors import EventDescriptor
+
+ENTRY_BYTES = 1024  # what an event costs in memory besides its payload, as measured
+
+
+class Entry(msgspec.Struct):
+    """One event."""
+
+    id: Cid
+    event: EventDescriptor
+    core: Cid
+    arrived_ns: int
+    number: int = 0
+    """Under which it lies on disk."""
+    source: NodeId | None = None
+    """The peer that brought it."""
+    asked: bool = False
+    """It was asked for: a neighbour had it, or another event follows it. Others are news."""
+    ready: bool = False
+    gap_before: bool = False
+    put_ns: int = 0
+    """When it last went into the DHT from here."""
+
+    @property
+    def created_ms(self) -> int:
+        return self.event.metadata.created_ms
+
+    @property
+    def size(self) -> int:
+        return len(self.event.payload) + ENTRY_BYTES
+
+
+class TopicLog:
+    """Events by CID, and in order."""
+
+    def __init__(self, floor_ms: int = 0) -> None:
+        self.floor_ms = floor_ms
+        self.events: dict[Cid, Entry] = {}
+        self.order: deque[Entry] = deque()
+        """Those that are ready."""
+        self.order_from = 0
+        """How many were ready and are gone: where `order` begins."""
+        self.heads: dict[Cid, int] = {}
+        """Events that nothing follows, and when they were created."""
+        self.absent: dict[Cid, int] = {}
+        """Events that others here follow, and which are not: since when."""
+        self.last: Cid | None = None
+        """The last event that became ready, of those that are not past: what a new one follows."""
+        self.settled: dict[Cid, None] = {}
+        """Events that are not here, need not be, and are followed by others that are."""
+        self.forgotten_ms = 0
+        """When the newest event was created that retention took."""
+        self.bytes = 0
+        self._waiting: dict[Cid, list[Cid]] = {}  # by the event that they wait for
+        self._followed: dict[Cid, int] = {}  # by how many that are held
+        self._cores: dict[Cid, Cid] = {}
+        self._remembered: dict[Cid, None] = {}
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def knows(self, id: Cid) -> bool:
+        """Whether there is no need to ask for an event."""
+        return id in self.events or id in self._remembered
+
+    def follows(self, id: Cid) -> bool:
+        """Whether an event that is held names this one as its parent."""
+        return id in self._followed
+
+    def of_core(self, core: Cid) -> Cid | None:
+        """The event that was made of this core, as far as it is known here."""
+        return self._cores.get(core)
+
+    def is_first(self, entry: Entry) -> bool:
+        """Whether this is the event that its core is told as: it may be published twice."""
+        return self._cores.get(entry.core) == entry.id and entry.core not in self._remembered
+
+    def add(self, entry: Entry) -> list[Entry]:
+        """Hold an event that is not known yet; gives what is ready now, in order."""
+        self.events[entry.id] = entry
+        self._cores.setdefault(entry.core, entry.id)
+        self.bytes += entry.size
+        self.absent.pop(entry.id, None)
+        entry.asked = entry.asked or entry.id in self._followed
+        parent = entry.event.parent
+        if parent is not None:
+            self._followed[parent] = self._followed.get(parent, 0) + 1
+            self.heads.pop(parent, None)
+        if entry.id not in self._followed:
+            self.heads[entry.id] = entry.created_ms
+        return self._place(entry)
+
+    def give_up(self, id: Cid) -> list[Entry]:
+        """Go on without an event that nobody has; gives what is ready now."""
+        self.settle(id)
+        freed = [self.events[child] for child in self._waiting.pop(id, ())]
+        for entry in freed:
+            entry.gap_before = True
+        return self._make_ready(freed)
+
+    def begin_after(self, id: Cid) -> list[Entry]:
+        """What led to this event is of no interest."""
+        if id in self.events:
+            return []
+        self.settle(id)
+        return self._make_ready([self.events[child] for child in self._waiting.pop(id, ())])
+
+    def settle(self, id: Cid) -> None:
+        """An event is not here, and need not be."""
+        self.absent.pop(id, None)
+        self.settled[id] = None
+        self._remember(id)
+
+    def lower_floor(self, floor_ms: int) -> None:
+        """Go farther back: events become ready anew, from the beginning, as what is before them
+        arrives."""
+        self.floor_ms = floor_ms
+        self.order.clear()
+        self._waiting.clear()
+        self._remembered.clear()
+        self.settled.clear()
+        self.absent.clear()
+        for entry in self.events.values():
+            entry.ready, entry.asked = False, True  # no news any more
+        for entry in list(self.events.values()):
+            if not entry.ready:
+                self._place(entry)
+
+    def raise_floor(self, floor_ms: int) -> None:
+        """Do not speak of what is older any more."""
+        self.floor_ms = max(self.floor_ms, floor_ms)
+
+    def forget_oldest(self) -> Entry | None:
+        """Let go of the event that was ready first; None if there is none."""
+        if not self.order:
+            return None
+        entry = self.order.popleft()
+        self.order_from += 1
+        del self.events[entry.id]
+        self.bytes -= entry.size
+        self.heads.pop(entry.id, None)
+        parent = entry.event.parent
+        if parent is not None:
+            self._followed[parent] -= 1
+            if not self._followed[parent]:
+                del self._followed[parent]
+                self.settled.pop(parent, None)
+        if entry.id in self._followed:
+            self.settled[entry.id] = None
+        if self._cores.get(entry.core) == entry.id:
+            del self._cores[entry.core]
+        self._remember(entry.id)
+        self._remember(entry.core)
+        # Its author's word must not hide what is still to come.
+        self.forgotten_ms = max(
+            self.forgotten_ms, min(entry.created_ms + 1, entry.arrived_ns // MS_NS)
+        )
+        self.raise_floor(self.forgotten_ms)
+        return entry
+
+    def ancestors(self, id: Cid) -> set[Cid]:
+        """An event and all held ones that it follows, directly or not."""
+        found: set[Cid] = set()
+        at: Cid | None = id
+        while at is not None and at not in found:
+            found.add(at)
+            held = self.events.get(at)
+            at = None if held is None else held.event.parent
+        return found
+
+    def known_ids(self) -> Iterable[Cid]:
+        """All that need not be told again after the floor was lowered."""
+        return [*[entry.id for entry in self.order], *self._remembered]
+
+    def _place(self, entry: Entry) -> list[Entry]:
+        parent = entry.event.parent
+        if parent is None or self._is_settled(parent) or self._is_past(entry):
+            return self._make_ready([entry])
+        self._waiting.setdefault(parent, []).append(entry.id)
+        if parent not in self.events:
+            self.absent.setdefault(parent, entry.arrived_ns)
+        return []
+
+    def _is_settled(self, id: Cid) -> bool:
+        held = self.events.get(id)
+        return id in self._remembered if held is None else held.ready
+
+    def _is_past(self, entry: Entry) -> bool:
+        # What a neighbour sends unasked is news, whatever the clock of its author says.
+        return entry.asked and entry.created_ms < self.floor_ms
+
+    def _make_ready(self, entries: list[Entry]) -> list[Entry]:
+        heap = [entry.id for entry in entries]
+        heapify(heap)
+        ready: list[Entry] = []
+        while heap:
+            entry = self.events[heappop(heap)]
+            entry.ready = True
+            self.order.append(entry)
+            ready.append(entry)
+            if not self._is_past(entry):
+                self.last = entry.id
+            for child in self._waiting.pop(entry.id, ()):
+                heappush(heap, child)
+        return ready
+
+    def _remember(self, id: Cid) -> None:
+        self._remembered[id] = None
+        if len(self._remembered) > REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated if order, heads or books are wrong."""
+        if sum(entry.size for entry in self.events.values()) != self.bytes:
+            raise InvariantViolated(f"{self.bytes} bytes are counted, others are held")
+        ready = sum(entry.ready for entry in self.events.values())
+        waiting = sum(map(len, self._waiting.values()))
+        if ready != len(self.order) or ready + waiting != len(self.events):
+            raise InvariantViolated(
+                f"{len(self.events)} events: {ready} ready, {len(self.order)} in order,"
+                f" {waiting} waiting"
+            )
+        for id in self._waiting:
+            if id in self.absent and id in self.events:
+                raise InvariantViolated(f"{show_cid(id)} is held and missed")
+            if id not in self.absent and id not in self.events:
+                raise InvariantViolated(f"nobody asks for {show_cid(id)}, which others follow")
+        for head in self.heads:
+            if head not in self.events or head in self._followed:
+                raise InvariantViolated(f"{show_cid(head)} is no head")

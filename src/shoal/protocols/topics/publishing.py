@@ -1,0 +1,298 @@
+"""Events of this node, and of those who ask it to publish theirs.
+
+A publisher links an event, signs it, and has it on disk before anybody hears of it: so a crash
+never makes it say two things after one. Whoever may not publish asks up the tree, again and again,
+until its event comes down; publishers know an event by its core, and publish it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import msgspec
+
+from shoal.base.ids import NodeId
+from shoal.base.units import MS_NS
+from shoal.identity import PrivateKey
+from shoal.kernel.effects import Effect, Notify, SetTimer
+from shoal.kernel.rate_limit import RateLimit
+from shoal.kernel.records import EventPublished, Rejected
+from shoal.protocols.topics.archive import Archive
+from shoal.protocols.topics.canonical import encode_descriptor
+from shoal.protocols.topics.cid import Cid, cid_of, show_cid
+from shoal.protocols.topics.commands import EventAccepted, PublishRefused
+from shoal.protocols.topics.config import TopicsConfig
+from shoal.protocols.topics.descriptors import EventDescriptor, EventLinking, EventMetadata
+from shoal.protocols.topics.log import Entry
+from shoal.protocols.topics.messages import PublishAnswer, RequestToPublish
+from shoal.protocols.topics.signing import core_cid, publish_event, sign_event
+from shoal.protocols.topics.state import TopicState, may_request
+from shoal.protocols.topics.tree import say, stamp
+
+PUBLISH = "publish"  # the token of a write that an event of ours waits for
+REQUEST = "request"  # the timer of a request that is not answered
+AUTHORS_MAX = 10_000  # whose rate is remembered
+
+Placed = Callable[[TopicState, Entry, bytes, int], list[Effect]]
+"""An event of ours is on disk: take it in, pass it on, have it stored."""
+
+
+class _Unpublished(msgspec.Struct):
+    """An event of ours on its way to the disk."""
+
+    entry: Entry
+    block: bytes
+    token: Hashable
+    asker: NodeId | None
+    """Who asked for it; None: our own application."""
+
+
+class _Request(msgspec.Struct):
+    """A request of ours."""
+
+    topic: Cid
+    event: EventDescriptor
+    parent: Cid | None
+    token: Hashable
+    until_ns: int
+
+
+class Publishing:
+    """Events between an application and the log."""
+
+    def __init__(
+        self, key: PrivateKey, archive: Archive, placed: Placed, config: TopicsConfig
+    ) -> None:
+        self.peer_id = bytes(key.public.peer_id)
+        self._key = key
+        self._archive = archive
+        self._placed = placed
+        self._config = config
+        self._unpublished: dict[Cid, _Unpublished] = {}
+        self._cores: dict[Cid, None] = {}  # of those
+        self._waiting: dict[Cid, list[tuple[EventDescriptor, Cid | None, Hashable]]] = {}
+        self._requests: dict[Cid, _Request] = {}
+        self._routes: dict[Cid, NodeId] = {}  # by core: whom an answer goes to
+        self._quota = RateLimit(config.request_burst, config.request_refill_ns, AUTHORS_MAX)
+
+    # Our own application
+
+    def publish(
+        self, state: TopicState, payload: bytes, parent: Cid | None, token: Hashable, now_ns: int
+    ) -> list[Effect]:
+        """The application wants an event in a topic."""
+        problem = self._problem(state, parent)
+        if problem:
+            return [Notify(PublishRefused(state.id, problem, token))]
+        state.created_ms = max(state.created_ms + 1, now_ns // MS_NS)
+        metadata = EventMetadata(state.created_ms)
+        event = sign_event(EventDescriptor(state.id, self.peer_id, payload, metadata), self._key)
+        if not state.may_publish:
+            return self._request(state, event, parent, token, now_ns)
+        if not state.synced:
+            self._waiting.setdefault(state.id, []).append((event, parent, token))
+            return []
+        return self._place(state, event, parent, token, None, now_ns)
+
+    def synced(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """A publisher knows again what it published: what waited for that goes on."""
+        state.synced = True
+        effects: list[Effect] = []
+        for event, parent, token in self._waiting.pop(state.id, ()):
+            effects += self._place(state, event, parent, token, None, now_ns)
+        return effects
+
+    def _problem(self, state: TopicState, parent: Cid | None) -> str:
+        if not state.may_publish and not state.may_request:
+            name = state.topic.name
+            return f"this node may neither publish in {name!r} nor ask others to: see its author"
+        if parent is None:
+            return ""
+        if state.topic.metadata.event_linking is EventLinking.LAST_SEEN:
+            return "this topic links events to the last one seen: leave the parent out"
+        if not state.log.knows(parent):
+            return f"parent {show_cid(parent)} is not known here: fetch it first"
+        return ""
+
+    # Placing
+
+    def _place(
+        self,
+        state: TopicState,
+        signed: EventDescriptor,
+        parent: Cid | None,
+        token: Hashable,
+        asker: NodeId | None,
+        now_ns: int,
+    ) -> list[Effect]:
+        """Link, sign, and write."""
+        if state.topic.metadata.event_linking is EventLinking.LAST_SEEN:
+            parent = state.last
+        event = publish_event(signed, self._key, parent)
+        block = encode_descriptor(event)
+        id, core = cid_of(block), core_cid(event)
+        number, effects = self._archive.add(block, (PUBLISH, state.id, id))
+        entry = Entry(id, event, core, now_ns, number)
+        self._unpublished[id] = _Unpublished(entry, block, token, asker)
+        self._cores[core] = None
+        state.unpublished.append(id)
+        return effects if self._archive.disk else self.written(state, id, now_ns)
+
+    def written(self, state: TopicState, id: Cid, now_ns: int) -> list[Effect]:
+        """An event of ours is on disk: now it exists."""
+        done = self._unpublished.pop(id, None)
+        if done is None:
+            return []  # one before it failed
+        state.unpublished.remove(id)
+        entry = done.entry
+        self._cores.pop(entry.core, None)
+        effects: list[Effect] = [EventPublished(state.id, id, len(entry.event.payload))]
+        effects += self._placed(state, entry, done.block, now_ns)
+        return [*effects, *self._answer(state, done, now_ns)]
+
+    def failed(self, state: TopicState, id: Cid, reason: str, now_ns: int) -> list[Effect]:
+        """The disk refused an event; those that follow it go with it."""
+        effects: list[Effect] = []
+        if id not in state.unpublished:
+            return effects
+        at = state.unpublished.index(id)
+        lost, state.unpublished[at:] = state.unpublished[at:], []
+        problem = f"the disk refused it: {reason}"[:200]
+        for each in lost:
+            done = self._unpublished.pop(each)
+            self._cores.pop(done.entry.core, None)
+            effects += self._archive.remove(done.entry.number)
+            if done.asker is None:
+                effects.append(Notify(PublishRefused(state.id, problem, done.token)))
+            else:
+                effects.append(self._refuse(done.asker, state.id, done.entry.core, problem, now_ns))
+        return effects
+
+    def _answer(self, state: TopicState, done: _Unpublished, now_ns: int) -> list[Effect]:
+        if done.asker is None:
+            return [Notify(EventAccepted(done.entry.id, done.entry.event, done.token))]
+        answer = PublishAnswer(state.id, done.entry.core, done.entry.id, stamp(now_ns))
+        return [say(done.asker, answer)]
+
+    # Requests
+
+    def _request(
+        self,
+        state: TopicState,
+        event: EventDescriptor,
+        parent: Cid | None,
+        token: Hashable,
+        now_ns: int,
+    ) -> list[Effect]:
+        core = core_cid(event)
+        until_ns = now_ns + self._config.request_patience_ns
+        self._requests[core] = _Request(state.id, event, parent, token, until_ns)
+        return self.ask(state, core, now_ns)
+
+    def asks(self, topic: Cid) -> bool:
+        """Whether a request of ours is not answered."""
+        return any(request.topic == topic for request in self._requests.values())
+
+    def topic_of(self, core: Cid) -> Cid | None:
+        """The topic of a request of ours that is not answered."""
+        request = self._requests.get(core)
+        return None if request is None else request.topic
+
+    def ask(self, state: TopicState, core: Cid, now_ns: int) -> list[Effect]:
+        """Send a request up the tree, again and again."""
+        request = self._requests[core]
+        if now_ns >= request.until_ns:
+            del self._requests[core]
+            seconds = self._config.request_patience_ns / 1e9
+            problem = f"no publisher answered within {seconds:g} s: is one of them running?"
+            return [Notify(PublishRefused(state.id, problem, request.token))]
+        timer = SetTimer((REQUEST, core), self._config.request_retry_ns)
+        parent = state.tree.parent
+        if parent is None:
+            return [timer]
+        message = RequestToPublish(request.event, stamp(now_ns), request.parent)
+        return [timer, say(parent, message)]
+
+    def ask_again(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """There is a parent to ask."""
+        effects: list[Effect] = []
+        for core in [core for core, one in self._requests.items() if one.topic == state.id]:
+            effects += self.ask(state, core, now_ns)
+        return effects
+
+    def requested(
+        self,
+        state: TopicState,
+        peer: NodeId,
+        event: EventDescriptor,
+        parent: Cid | None,
+        now_ns: int,
+    ) -> list[Effect]:
+        """Somebody below wants an event published; its signature holds."""
+        core = core_cid(event)
+        known = state.log.of_core(core)
+        if known is not None:
+            return [say(peer, PublishAnswer(state.id, core, known, stamp(now_ns)))]
+        if core in self._cores:
+            return []  # on its way already
+        if not may_request(state.topic, event.author):
+            return [Rejected(peer, "may-not-request")]
+        if not state.may_publish:
+            return self._pass_on(state, peer, core, RequestToPublish(event, stamp(now_ns), parent))
+        if not state.synced:
+            return []  # it asks again
+        linking = state.topic.metadata.event_linking
+        problem = ""
+        if event.metadata.created_ms < state.log.floor_ms or state.log.knows(core):
+            problem = "this event is too old: it may have been published before"
+        elif parent is not None and linking is EventLinking.LAST_SEEN:
+            problem = "this topic links events to the last one seen: leave the parent out"
+        elif parent is not None and not state.log.knows(parent):
+            problem = f"parent {show_cid(parent)} is not known to the publisher"
+        elif not self._quota.allow(event.author, now_ns):
+            problem = "too many requests of this author: wait a little"
+        if problem:
+            return [self._refuse(peer, state.id, core, problem, now_ns)]
+        return self._place(state, event, parent, None, peer, now_ns)
+
+    def _pass_on(
+        self, state: TopicState, peer: NodeId, core: Cid, message: RequestToPublish
+    ) -> list[Effect]:
+        parent = state.tree.parent
+        if parent is None or parent == peer:
+            return []  # nobody to ask: the asker will try again
+        self._routes.pop(core, None)
+        self._routes[core] = peer
+        if len(self._routes) > self._config.requests_max:
+            del self._routes[next(iter(self._routes))]
+        return [say(parent, message)]
+
+    def answered(
+        self, state: TopicState, peer: NodeId, answer: PublishAnswer, now_ns: int
+    ) -> list[Effect]:
+        """A request was answered from above. What was published comes down by itself, or is asked
+        for; a refusal goes to whoever asked."""
+        if peer != state.tree.parent:
+            return [Rejected(peer, "not-a-parent")]
+        request = self._requests.get(answer.core)
+        route = self._routes.pop(answer.core, None)
+        effects: list[Effect] = [] if route is None else [say(route, answer)]
+        if request is None:
+            return effects
+        if answer.event is not None:
+            if not state.log.knows(answer.event):
+                state.fetches.need(answer.event, peer, now_ns)
+            return effects
+        del self._requests[answer.core]
+        return [*effects, Notify(PublishRefused(state.id, answer.reason, request.token))]
+
+    def arrived(self, entry: Entry) -> list[Effect]:
+        """An event is part of a topic now: perhaps one that we asked for."""
+        self._routes.pop(entry.core, None)
+        request = self._requests.pop(entry.core, None)
+        if request is None:
+            return []
+        return [Notify(EventAccepted(entry.id, entry.event, request.token))]
+
+    def _refuse(self, peer: NodeId, topic: Cid, core: Cid, problem: str, now_ns: int) -> Effect:
+        return say(peer, PublishAnswer(topic, core, None, stamp(now_ns), problem))

@@ -1,0 +1,137 @@
+"""One topic at one node: its events, its tree, who listens, and what is looked for."""
+
+from __future__ import annotations
+
+from random import Random
+
+from shoal.base.errors import MalformedMessage
+from shoal.base.ids import NodeId
+from shoal.base.units import MS_NS
+from shoal.protocols.topics.cid import Cid
+from shoal.protocols.topics.config import TopicsConfig
+from shoal.protocols.topics.cursors import Cursors
+from shoal.protocols.topics.descriptors import EventDescriptor, PeerList, TopicDescriptor
+from shoal.protocols.topics.digests import digest
+from shoal.protocols.topics.fetches import Fetches
+from shoal.protocols.topics.links import Links
+from shoal.protocols.topics.log import TopicLog
+from shoal.protocols.topics.messages import Digest
+from shoal.protocols.topics.signing import signer_of
+from shoal.protocols.topics.tree import Here, Tree, stamp
+
+
+class TopicState:
+    """Everything about one topic."""
+
+    def __init__(
+        self,
+        id: Cid,
+        topic: TopicDescriptor,
+        peer_id: bytes,
+        here: Here,
+        links: Links,
+        floor_ms: int,
+        rng: Random,
+        config: TopicsConfig,
+    ) -> None:
+        self.id = id
+        self.topic = topic
+        self.pinned = False
+        self.saved = False
+        """Whether the topic is on disk: others are carried for others only,"""
+        self.saved_floor_ms = 0
+        """and with which floor."""
+        self.log = TopicLog(floor_ms)
+        self.cursors = Cursors(id, self.log)
+        self.tree = Tree(id, topic, here, links, self.greet, rng, config)
+        self.fetches = Fetches(id, here.node, self.log, lambda: self.tree.neighbours, config)
+        self.may_publish = may_publish(topic, peer_id)
+        self.may_request = may_request(topic, peer_id)
+        self.synced = not (self.may_publish and topic.metadata.allowed_publishers.enabled)
+        """Whether this node may link events: a named publisher that lost its memory must first
+        find out what it published, or it would fork its own chain."""
+        self.sync_until_ns = 0
+        self.sync_heads: dict[Cid, None] = {}
+        """What its head record names."""
+        self.compared = False
+        """Whether a parent has said what its heads come to."""
+        self.went_back_ns = 0
+        """When a child last had us look farther back: once a beat, since it takes some time."""
+        self.comparing = False
+        """A greeting is due between two beats."""
+        self.used_ns = 0
+        """When somebody here last had a reason to be in the tree."""
+        self.unpublished: list[Cid] = []
+        """Our own events that are not on disk yet, oldest first."""
+        self.created_ms = 0
+        """Of our last event: two with the same content and moment would be one."""
+        self.published: Cid | None = None
+        """The last event that was published here."""
+        self.record_number = 0
+        self.record_due_ns: int | None = None
+        """When to put our own head record."""
+        self.record = b""
+        """As it was put last."""
+        self.records: dict[tuple[bytes, NodeId], bytes] = {}
+        """Those of others that were seen, by key and signer."""
+        self.record_put_ns = 0
+        """When ours was put,"""
+        self.topic_put_ns = 0
+        """and when the topic and the records of others were."""
+        self.watched_ns = 0
+
+    def greet(self, now_ns: int) -> Digest:
+        floor_ms, spans = digest(self.log.heads, self.log.floor_ms, now_ns // MS_NS)
+        return Digest(self.id, floor_ms, spans, stamp(now_ns))
+
+    @property
+    def last(self) -> Cid | None:
+        """What the next event of ours follows."""
+        return self.unpublished[-1] if self.unpublished else self.log.last or self.published
+
+    def begin_at_oldest(self) -> None:
+        """What the oldest event on disk follows was let go of before a crash."""
+        oldest = next(iter(self.log.events.values()), None)
+        if oldest is not None and oldest.event.parent is not None:
+            self.log.begin_after(oldest.event.parent)
+
+    def has(self, id: Cid) -> bool:
+        """Whether an event is of no use: it is here, or was told before and nobody asks for it."""
+        return id in self.log.events or (self.log.knows(id) and id not in self.fetches)
+
+    def asked_for(self, id: Cid) -> bool:
+        """Whether an event was asked for; others are news."""
+        return id in self.fetches or self.log.follows(id)
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated if a part is in a state that must not exist."""
+        self.log.check_invariants()
+        self.tree.check_invariants()
+
+
+def may_publish(topic: TopicDescriptor, peer: bytes) -> bool:
+    """Whether a peer may give events their place in a topic."""
+    allowed = topic.metadata.allowed_publishers
+    return not allowed.enabled or peer in allowed.peers
+
+
+def may_request(topic: TopicDescriptor, peer: bytes) -> bool:
+    """Whether a peer may have its events published by others."""
+    requests: PeerList = topic.metadata.request_to_publish
+    return requests.enabled and (not requests.peers or peer in requests.peers)
+
+
+def is_allowed(topic: TopicDescriptor, event: EventDescriptor) -> bool:
+    """Whether a published event may be part of a topic."""
+    if event.publisher is None or not may_publish(topic, event.publisher):
+        return False
+    return event.publisher == event.author or may_request(topic, event.author)
+
+
+def is_signed_by_a_key(topic: TopicDescriptor) -> bool:
+    """Whether the author is a node that can be found: one that is named by its key."""
+    try:
+        signer_of(topic.author)
+    except MalformedMessage:
+        return False
+    return True

@@ -1,0 +1,145 @@
+"""What is due from time to time: beats of each topic, head records, retention, and the search of a
+publisher that lost its memory for what it published."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from shoal.base.units import MS_NS
+from shoal.identity import PrivateKey
+from shoal.kernel.effects import Effect, Send, SetTimer
+from shoal.protocols.dht.commands import Put
+from shoal.protocols.topics.canonical import encode_descriptor
+from shoal.protocols.topics.cid import Cid
+from shoal.protocols.topics.config import HEADS_IN_RECORD
+from shoal.protocols.topics.head_records import heads_of, make_record
+from shoal.protocols.topics.held import BEAT, SYNC, HeldTopics
+from shoal.protocols.topics.state import TopicState
+
+RENEW = "renew"  # the token of a put of somebody else's head record
+RECORDS_MAX = 64  # of others, that are put again in their place
+
+
+class Upkeep:
+    """Looks after the topics of a node."""
+
+    def __init__(self, held: HeldTopics, key: PrivateKey) -> None:
+        self._held = held
+        self._key = key
+        self._config = held.config
+
+    def beat(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Greet the neighbours of one topic, and do what else is due."""
+        tree = state.tree
+        if not tree.entered:
+            return []
+        busy = len(state.fetches) or state.unpublished or self._held.publishing.asks(state.id)
+        if len(state.cursors) or tree.children or tree.is_author or busy:
+            state.used_ns = now_ns
+        elif now_ns - state.used_ns > self._config.linger_ns:
+            effects = tree.leave(now_ns)
+            return effects if state.saved else [*effects, *self._held.close(state)]
+        effects = [SetTimer((BEAT, state.id), self._config.beat_ns)]
+        effects += tree.beat(now_ns)
+        effects += self._held.need_absent(state, now_ns)
+        effects += self._expire(state, now_ns)
+        if state.published is not None:
+            if now_ns - state.record_put_ns >= self._config.keep_alive_ns:
+                state.record_due_ns = now_ns
+            if state.record_due_ns is not None and now_ns >= state.record_due_ns:
+                effects += self.put_record(state, now_ns)
+        if state.saved and state.log.floor_ms != state.saved_floor_ms:
+            effects += self._held.save(state)
+        if tree.is_root:
+            effects += self._keep_alive(state, now_ns)
+            if not tree.is_author and now_ns - state.watched_ns >= self._config.watch_ns:
+                effects += self._held.watch(state, now_ns)
+        return [*effects, *self._held.archive.save_numbers()]
+
+    def _expire(self, state: TopicState, now_ns: int) -> list[Effect]:
+        age_max_ns = self._config.age_max_ns
+        if age_max_ns is None or state.pinned:
+            return []
+        oldest_ms = (now_ns - age_max_ns) // MS_NS
+        effects: list[Effect] = []
+        while state.log.order and state.log.order[0].created_ms < oldest_ms:
+            effects += self._held.forget(state)
+        return effects
+
+    def put_record(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Say in the DHT what the topic ends with here, if we published in it since we said so."""
+        if state.record_due_ns is None or state.published is None:
+            return []
+        state.record_due_ns = None
+        state.record_number = max(state.record_number + 1, now_ns // MS_NS)
+        heads = dict.fromkeys([*list(state.log.heads)[1 - HEADS_IN_RECORD :], state.published])
+        here, sign = self._key.address, self._key.sign
+        key, value = make_record(
+            state.id, state.topic, here, sign, state.record_number, list(heads)
+        )
+        state.record = value
+        state.record_put_ns = now_ns
+        return self._held.storing.put(Cid(key), value)
+
+    def _keep_alive(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Values of the DHT expire: what is still held here goes there again."""
+        here = self._held.here.node
+        before_ns = now_ns - self._config.keep_alive_ns
+        old = (entry for entry in state.log.events.values() if entry.put_ns < before_ns)
+        effects: list[Effect] = []
+        for entry in islice(old, self._config.keep_alive_batch):
+            entry.put_ns = now_ns
+            effects += self._held.storing.put(entry.id, encode_descriptor(entry.event))
+        if state.topic_put_ns < before_ns:
+            state.topic_put_ns = now_ns
+            effects += self._held.storing.put(state.id, encode_descriptor(state.topic))
+            for (key, _), value in state.records.items():
+                effects.append(Send(Put(key, value, None, (RENEW, state.id)), (here,)))
+        return effects
+
+    # Head records
+
+    def heads_got(
+        self, id: Cid, key: bytes, values: tuple[bytes, ...], now_ns: int
+    ) -> list[Effect]:
+        """The DHT has head records, or has not."""
+        state = self._held.states[id]
+        for value in values:
+            signer, number, heads = heads_of(value)
+            if signer == self._held.here.node:
+                state.record_number = max(state.record_number, number)
+            elif signer is not None and len(state.records) < RECORDS_MAX:
+                state.records[key, signer] = value
+            for head in heads:
+                state.sync_heads[head] = None
+                if not state.log.knows(head):
+                    state.fetches.need(head, None, now_ns)
+        return [*state.fetches.ask(now_ns), *self._try_sync(state, now_ns)]
+
+    def sync(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """A publisher that does not know yet what it published looks again."""
+        if state.synced:
+            return []
+        effects = self._try_sync(state, now_ns)
+        if effects or state.synced:
+            return effects
+        timer = SetTimer((SYNC, state.id), self._config.sync_retry_ns)
+        return [timer, *self._held.watch(state, now_ns)]
+
+    def _try_sync(self, state: TopicState, now_ns: int) -> list[Effect]:
+        if state.synced:
+            state.sync_heads.clear()
+            return []
+        # A parent knows what its tree has; a root has nobody to ask but the DHT, which may have
+        # to find its nodes again first: an answer that there is nothing is not believed at once.
+        heard = bool(state.sync_heads) or state.compared
+        found = heard and all(_is_ready(state, head) for head in state.sync_heads)
+        waiting = bool(state.log.absent) or bool(len(state.fetches))
+        if (not found or waiting) and now_ns < state.sync_until_ns:
+            return []
+        return self._held.publishing.synced(state, now_ns)
+
+
+def _is_ready(state: TopicState, head: Cid) -> bool:
+    entry = state.log.events.get(head)
+    return state.log.knows(head) if entry is None else entry.ready

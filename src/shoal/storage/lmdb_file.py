@@ -1,0 +1,147 @@
+"""One lmdb environment: read and write transactions, a map that grows, errors with names.
+
+Work is a function of a transaction. Reads see one state; writes are durable when `write` returns
+(lmdb syncs its data, then its root), or not there at all. A write may run more than once, as the
+map may be full halfway, so its function must not keep anything of a run that failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+import lmdb
+
+from shoal.base.errors import UsageError
+from shoal.storage.config import StoreConfig
+from shoal.storage.errors import StoreDamaged, StoreError, StoreFull
+from shoal.storage.folder import FolderLock, data_file, make_folder
+from shoal.storage.gate import Gate
+from shoal.storage.layout import Txn
+from shoal.storage.opening import open_environment
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DAMAGE = (
+    lmdb.CorruptedError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+    lmdb.VersionMismatchError,
+)
+
+
+class LmdbFile(ABC):
+    """A file of lmdb, open in this process and in no other. What its tables are, its kinds say."""
+
+    def __init__(self, folder: Path, config: StoreConfig) -> None:
+        """Open it, or make it; StoreError of some kind if that cannot be."""
+        self.file = data_file(folder)
+        self._config = config
+        self._gate = Gate()
+        self._closed = False
+        make_folder(folder)
+        self._lock = FolderLock(folder)
+        try:
+            self._environment = open_environment(folder, config)
+            try:
+                with self._named_errors():
+                    self._open_tables(self._environment)
+            except BaseException:
+                self._environment.close()
+                raise
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @abstractmethod
+    def _open_tables(self, environment: lmdb.Environment) -> None:
+        """Open what is in the file, or make it, all or none, if the file is new."""
+
+    def close(self) -> None:
+        """Once the transactions under way are done. Closing twice is fine."""
+        with self._gate.alone():
+            if not self._closed:
+                self._closed = True
+                self._environment.close()
+                self._lock.release()
+
+    def read(self, work: Callable[Concatenate[Txn, P], T], *args: P.args, **named: P.kwargs) -> T:
+        """What work finds in one state of the store."""
+        with self._inside(), self._named_errors(), self._environment.begin() as txn:
+            return work(txn, *args, **named)
+
+    def write(self, work: Callable[Concatenate[Txn, P], T], *args: P.args, **named: P.kwargs) -> T:
+        """What work does, all of it durable; an exception undoes all of it."""
+        while True:
+            try:
+                with (
+                    self._inside(),
+                    self._named_errors(),
+                    self._environment.begin(write=True) as txn,
+                ):
+                    return work(txn, *args, **named)
+            except _MapFull as full:
+                self._grow(full.map_bytes)
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        with self._gate.together():
+            if self._closed:
+                raise UsageError(f"store {self.file.parent} is closed: open it again")
+            yield
+
+    def _grow(self, full_bytes: int) -> None:
+        with self._gate.alone(), self._named_errors():
+            if self._closed or self._environment.info()["map_size"] > full_bytes:
+                return  # another thread was here first
+            if full_bytes >= self._config.map_bytes_max:
+                raise StoreFull(
+                    f"{self.file} has filled its map of {full_bytes} bytes, nothing of this batch"
+                    " was stored: raise map_bytes_max, or let retention keep less"
+                )
+            self._environment.set_mapsize(min(2 * full_bytes, self._config.map_bytes_max))
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except lmdb.MapFullError:
+            raise _MapFull(self._environment.info()["map_size"]) from None
+        except _DAMAGE as error:
+            raise StoreDamaged(
+                f"{self.file} is damaged or failed ({error}): close it and open it again; if that"
+                " fails, restore a copy"
+            ) from error
+        except lmdb.Error as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: lmdb.Error) -> StoreError:
+        # A disk that fills up in the middle of a write is told as an input/output error.
+        code = getattr(error, "code", 0)  # errors of the binding itself have none
+        free_bytes = shutil.disk_usage(self.file.parent).free
+        filled = code == errno.EIO and free_bytes < self._config.batch_bytes_max
+        if code in _NO_ROOM or filled:
+            return StoreFull(
+                f"{self.file} has no room left on its disk ({free_bytes} bytes free), nothing of"
+                " this batch was stored: free some, or let retention keep less"
+            )
+        return StoreError(
+            f"{self.file} cannot be used ({error}; {free_bytes} bytes free on its disk): nothing"
+            " was changed"
+        )
+
+
+class _MapFull(Exception):
+    """The map was full at this size."""
+
+    def __init__(self, map_bytes: int) -> None:
+        super().__init__(map_bytes)
+        self.map_bytes = map_bytes

@@ -1,0 +1,383 @@
+"""What peers say: who may say what, and what becomes of the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from shoal.base.units import S_NS
+from shoal.kernel.effects import Verify
+from shoal.protocols.topics.canonical import encode_descriptor
+from shoal.protocols.topics.cid import Cid, cid_of
+from shoal.protocols.topics.commands import (
+    AddTopic,
+    EventFound,
+    Fetch,
+    Subscribe,
+)
+from shoal.protocols.topics.config import HEADS_MAX, TopicsConfig
+from shoal.protocols.topics.descriptors import EventDescriptor, PeerList, Signatures
+from shoal.protocols.topics.messages import (
+    Digest,
+    Heads,
+    JoinTopic,
+    Lacks,
+    LeaveTopic,
+    Message,
+    NewTopic,
+    Path,
+    PublishAnswer,
+    PublishEvent,
+    Redirect,
+    RequestToPublish,
+    Want,
+)
+from tests.support.topic_bench import (
+    STAMP,
+    START_MS,
+    TopicBench,
+    chain_by,
+    contact_of,
+    event_by,
+    id_of,
+    request_by,
+    topic_by,
+)
+
+TOPIC = topic_by(0)
+ID = id_of(TOPIC)
+UNKNOWN = cid_of(b"unknown")
+EVENT = event_by(0, ID, b"news")
+
+
+def reader(config: TopicsConfig | None = None) -> TopicBench:
+    """Node 2 reads; 0 is its parent, 3 its child, 4 a stranger with a link."""
+    bench = TopicBench(2, config, contacts=[contact_of(0)])
+    bench.dht.keep(ID, encode_descriptor(TOPIC))
+    bench.meet(0, 3, 4)
+    bench.command(Subscribe(ID), "s")
+    bench.says(0, Path(ID, (contact_of(0),), STAMP))
+    bench.says(3, JoinTopic(ID, STAMP))
+    bench.rejected()
+    return bench
+
+
+def pushed(bench: TopicBench, number: int) -> list[EventDescriptor]:
+    """The events that a peer was sent."""
+    return [one.event for one in bench.sent_to(number) if isinstance(one, PublishEvent)]
+
+
+# Events
+
+
+def test_an_event_goes_to_all_but_where_it_came_from() -> None:
+    bench = reader()
+    bench.says(0, PublishEvent(EVENT, STAMP))
+    assert bench.payloads("s") == [], "it is not checked yet"
+    bench.finish()
+    assert bench.payloads("s") == [b"news"]
+    assert (pushed(bench, 0), pushed(bench, 3), pushed(bench, 4)) == ([], [EVENT], [])
+
+
+def test_an_event_is_taken_once() -> None:
+    bench = reader()
+    for number in (0, 3, 0):
+        bench.says(number, PublishEvent(EVENT, STAMP))
+    assert len(bench.host.slow_work) == 1
+    bench.finish()
+    bench.says(3, PublishEvent(EVENT, STAMP))
+    assert not bench.host.slow_work
+    assert bench.payloads("s") == [b"news"]
+
+
+def forged() -> EventDescriptor:
+    return replace(EVENT, metadata=replace(EVENT.metadata, signatures=Signatures(bytes(64))))
+
+
+NOT_ALLOWED = {
+    "another publisher": event_by(4, ID, b"mine"),
+    "not published": request_by(0, ID, b"x"),
+}
+
+
+@pytest.mark.parametrize("event", NOT_ALLOWED.values(), ids=NOT_ALLOWED)
+@pytest.mark.parametrize("by_dht", [False, True])
+def test_only_publishers_publish(event: EventDescriptor, by_dht: bool) -> None:
+    bench = reader()
+    if by_dht:
+        bench.dht.keep(id_of(event), encode_descriptor(event))
+        bench.says(3, Heads(ID, (id_of(event),), STAMP))
+        bench.says(3, Lacks(ID, (id_of(event),), STAMP))
+        bench.says(0, Lacks(ID, (id_of(event),), STAMP))
+    else:
+        bench.says(0, PublishEvent(event, STAMP))
+    bench.finish()
+    assert bench.rejected() == ["not-allowed"]
+    assert len(bench.state(ID).log) == 0
+
+
+def test_what_authors_may_not_ask_for_is_not_taken() -> None:
+    topic = topic_by(0, "closed", requests=PeerList(False))
+    bench = TopicBench(2, contacts=[contact_of(0)])
+    bench.dht.keep(id_of(topic), encode_descriptor(topic))
+    bench.meet(0)
+    bench.command(Subscribe(id_of(topic)), "s")
+    bench.says(0, Path(id_of(topic), (contact_of(0),), STAMP))
+    bench.says(0, PublishEvent(event_by(4, id_of(topic), b"x", publisher=0), STAMP))
+    assert bench.rejected() == ["not-allowed"]
+
+
+@pytest.mark.parametrize("by_dht", [False, True])
+def test_bad_signatures_are_counted_and_nothing_is_told(by_dht: bool) -> None:
+    bench = reader()
+    event = event_by(0, ID, b"bad")
+    if by_dht:
+        # Whoever names an event may have put it into the DHT, too.
+        bench.dht.keep(id_of(event), encode_descriptor(event))
+        bench.says(3, Heads(ID, (id_of(event),), STAMP))
+        for number in (3, 0):
+            bench.says(number, Lacks(ID, (id_of(event),), STAMP))
+    else:
+        bench.says(0, PublishEvent(event, STAMP), PublishEvent(forged(), STAMP))
+    bench.finish(valid=False)
+    assert set(bench.rejected()) == {"bad-signature"}
+    assert (len(bench.state(ID).log), bench.payloads("s"), pushed(bench, 3)) == (0, [], [])
+
+
+def test_what_a_signed_event_follows_needs_no_signature() -> None:
+    bench = reader()
+    first = EventDescriptor(ID, EVENT.author, b"first", EVENT.metadata, EVENT.publisher)
+    second = event_by(0, ID, b"second", id_of(first))
+    bench.says(0, PublishEvent(second, STAMP))
+    bench.finish()
+    assert bench.payloads("s") == []
+    (want,) = [one for one in bench.sent_to(0) if isinstance(one, Want)]
+    assert want.events == (id_of(first),)
+    bench.says(0, PublishEvent(first, STAMP))
+    assert not any(isinstance(work, Verify) for _, work in bench.host.slow_work)
+    assert bench.payloads("s") == [b"first", b"second"]
+
+
+def test_an_answer_of_many_events_is_asked_for_once() -> None:
+    bench = reader()
+    events = chain_by(0, ID, 20)
+    bench.says(0, Heads(ID, (id_of(events[-1]),), STAMP))
+    bench.says(0, *[PublishEvent(one, STAMP) for one in reversed(events)])
+    bench.finish()
+    wants = [one for one in bench.sent_to(0) if isinstance(one, Want)]
+    assert [one.events for one in wants] == [(id_of(events[-1]),)]
+    assert len(bench.payloads("s")) == 20
+    # What was missed is not news: neighbours compare, and ask for what they miss as well.
+    assert pushed(bench, 3) == []
+    before = len(bench.host.sent)
+    bench.host.advance(bench.machine.config.compare_ns)
+    for number in (0, 3):
+        (greeting,) = bench.sent_to(number, before)
+        assert isinstance(greeting, Digest)
+
+
+def test_a_child_has_its_parent_go_back_once_a_beat() -> None:
+    bench = reader()
+    floors = []
+    for floor_ms in (5_000, 4_000, 3_000):
+        bench.says(3, Digest(ID, floor_ms, (), STAMP))
+        floors.append(bench.state(ID).log.floor_ms)
+    assert floors == [5_000] * 3
+    bench.host.advance(bench.machine.config.beat_ns)
+    bench.says(3, Digest(ID, 3_000, (), STAMP))
+    assert bench.state(ID).log.floor_ms == 3_000
+
+
+def test_what_a_child_wants_to_know_comes_by_way_of_its_parents() -> None:
+    bench = reader()
+    old = event_by(0, ID, b"old", created_ms=START_MS - 10**7)
+    assert bench.state(ID).log.floor_ms > old.metadata.created_ms
+    bench.says(3, Digest(ID, 0, (), STAMP))
+    assert bench.state(ID).log.floor_ms == 0
+    bench.says(0, Heads(ID, (id_of(old),), STAMP))
+    bench.says(0, PublishEvent(old, STAMP))
+    bench.finish()
+    assert bench.payloads("s") == [], "it reads what comes"
+    (heads,) = bench.says(3, Digest(ID, 0, (), STAMP))
+    assert heads.events == (id_of(old),)
+
+
+# Strangers
+
+FROM_STRANGERS: dict[str, Message] = {
+    "event": PublishEvent(EVENT, STAMP),
+    "digest": Digest(ID, 0, (), STAMP),
+    "heads": Heads(ID, (UNKNOWN,), STAMP),
+    "path": Path(ID, (contact_of(4),), STAMP),
+    "request": RequestToPublish(request_by(4, ID, b"x"), STAMP),
+}
+
+
+@pytest.mark.parametrize("name", FROM_STRANGERS)
+def test_a_stranger_is_told_that_it_is_one(name: str) -> None:
+    bench = reader()
+    answer = bench.says(4, FROM_STRANGERS[name])
+    assert [type(one) for one in answer] == [LeaveTopic]
+    assert bench.rejected() == ["no-neighbour"]
+    assert not bench.host.slow_work
+    assert len(bench.state(ID).fetches) == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Redirect(ID, (contact_of(5),), STAMP), "unasked-answer"),
+        (PublishAnswer(ID, UNKNOWN, None, STAMP, "no"), "not-a-parent"),
+        (RequestToPublish(EVENT, STAMP), "not-allowed"),
+    ],
+)
+def test_what_nobody_asked_for_is_counted(message: Message, reason: str) -> None:
+    bench = reader()
+    assert bench.says(4, message) == []
+    assert bench.rejected() == [reason]
+
+
+def test_a_request_comes_from_below_only() -> None:
+    bench = reader()
+    bench.says(0, RequestToPublish(request_by(4, ID, b"x"), STAMP))
+    assert bench.rejected() == ["no-neighbour"]
+
+
+@pytest.mark.parametrize(
+    ("message", "answer", "reasons"),
+    [
+        (Want(UNKNOWN, (ID,), STAMP), Lacks, []),
+        (Digest(UNKNOWN, 0, (), STAMP), LeaveTopic, []),
+        (Path(UNKNOWN, (), STAMP), LeaveTopic, []),
+        (JoinTopic(UNKNOWN, STAMP), LeaveTopic, []),
+        (PublishEvent(event_by(4, UNKNOWN), STAMP), LeaveTopic, []),
+        (Heads(UNKNOWN, (), STAMP), None, ["unknown-topic"]),
+        (LeaveTopic(UNKNOWN, STAMP), None, ["unknown-topic"]),
+        (Lacks(UNKNOWN, (), STAMP), None, ["unknown-topic"]),
+        (Redirect(UNKNOWN, (), STAMP), None, ["unknown-topic"]),
+    ],
+)
+def test_of_an_unknown_topic(message: Message, answer: type | None, reasons: list[str]) -> None:
+    bench = reader()
+    before = dict(bench.machine.topics)
+    assert [type(one) for one in bench.says(4, message)] == ([answer] if answer else [])
+    assert bench.rejected() == reasons
+    assert bench.machine.topics == before
+
+
+# Topics that come along with a join
+
+
+def test_a_join_brings_its_topic_along() -> None:
+    bench = TopicBench(2, contacts=[contact_of(0)])
+    bench.meet(3, 4)
+    for number in (3, 4):
+        assert bench.says(number, NewTopic(TOPIC, STAMP), JoinTopic(ID, STAMP)) == []
+    assert bench.machine.topics == {}
+    bench.finish()
+    assert set(bench.state(ID).tree.children) == {contact_of(3).node, contact_of(4).node}
+    assert bench.state(ID).tree.asked == contact_of(0).node, "it joins, too"
+    assert bench.rejected() == []
+
+
+def test_a_topic_is_carried_only_for_those_who_join_and_sign() -> None:
+    bench = TopicBench(2)
+    bench.meet(3)
+    bench.says(3, NewTopic(TOPIC, STAMP))
+    bench.finish()
+    assert bench.machine.topics == {}
+    bench.says(3, NewTopic(TOPIC, STAMP), JoinTopic(ID, STAMP))
+    bench.finish(valid=False)
+    assert bench.machine.topics == {}
+    assert bench.rejected() == ["bad-signature"]
+    keyless = replace(TOPIC, author=bytes.fromhex("1220" + "01" * 32))
+    bench.says(3, NewTopic(keyless, STAMP))
+    assert bench.rejected() == ["bad-signature"]
+
+
+def test_any_number_of_joins_during_a_check() -> None:
+    bench = TopicBench(2)
+    bench.meet(3)
+    for _ in range(8):
+        bench.says(3, NewTopic(TOPIC, STAMP), *[JoinTopic(ID, STAMP)] * 255)
+    bench.finish()
+    assert list(bench.state(ID).tree.children) == [contact_of(3).node]
+
+
+# Heads and wants
+
+
+def test_heads_that_differ_are_named_and_asked_for() -> None:
+    bench = TopicBench(0)
+    bench.command(AddTopic(TOPIC))
+    bench.meet(1)
+    bench.says(1, JoinTopic(ID, STAMP))
+    span = START_MS // 60_000 * 60_000
+    assert bench.says(1, Digest(ID, 0, ((span, 1),), STAMP)) == [], "there is nothing to name"
+    asked = bench.says(1, Heads(ID, (UNKNOWN,), STAMP))
+    assert [(one.events, one.known) for one in asked] == [((UNKNOWN,), ())]
+    bench.says(1, PublishEvent(EVENT, STAMP))
+    bench.finish()
+    (named,) = bench.says(1, Digest(ID, 0, (), STAMP))
+    assert named == Heads(ID, (id_of(EVENT),), named.stamp)
+    same = bench.state(ID).greet(bench.host.time_ns)
+    assert bench.says(1, same) == []
+
+
+def test_a_neighbour_that_names_heads_without_end_is_not_believed() -> None:
+    bench = reader()
+    for number in range(40):
+        names = tuple(cid_of(b"%d %d" % (number, n)) for n in range(HEADS_MAX))
+        bench.says(3, Heads(ID, names, STAMP))
+    assert len(bench.state(ID).fetches) <= 4096
+
+
+def test_questions_have_a_limit() -> None:
+    bench = reader(TopicsConfig(want_burst=2, want_refill_ns=S_NS))
+    answers = [bench.says(4, Want(ID, (UNKNOWN,), STAMP)) for _ in range(3)]
+    assert [len(answer) for answer in answers] == [1, 1, 0]
+    assert bench.rejected() == ["rate-limited"]
+
+
+def test_what_an_application_asked_for_is_told_to_it_alone() -> None:
+    bench = reader()
+    old = event_by(0, ID, b"old", created_ms=START_MS - 10**7)
+    bench.command(Fetch(id_of(old), ID), "f")
+    bench.says(0, PublishEvent(old, STAMP))
+    bench.finish()
+    assert bench.told(EventFound) == [EventFound(id_of(old), old, "f")]
+    assert (bench.payloads("s"), pushed(bench, 3), len(bench.state(ID).log)) == ([], [], 0)
+
+
+def test_strangers_leave_nothing_behind() -> None:
+    bench = reader()
+    tree: Any = bench.state(ID).tree
+    for number in range(20, 40):
+        bench.meet(number)
+        bench.says(number, Want(ID, (UNKNOWN,), STAMP), LeaveTopic(ID, STAMP))
+    assert set(tree._heard) <= {contact_of(0).node, contact_of(3).node}
+
+
+def test_a_queue_that_is_full_is_not_filled_further() -> None:
+    bench = reader()
+    child = contact_of(3).node
+    bench.host.queue_changed(child, high=True)
+    bench.says(0, PublishEvent(EVENT, STAMP))
+    bench.finish()
+    assert pushed(bench, 3) == []
+    before = len(bench.host.sent)
+    bench.host.queue_changed(child, high=False)
+    (greeting,) = bench.sent_to(3, before)
+    assert isinstance(greeting, Digest)
+    assert len(greeting.spans) == 1
+    answer = bench.says(3, Want(ID, (id_of(EVENT), Cid(UNKNOWN)), STAMP))
+    assert [type(one) for one in answer] == [PublishEvent, Lacks]
+
+
+def test_verification_names_who_signed() -> None:
+    bench = reader()
+    bench.says(0, PublishEvent(event_by(4, ID, b"x", publisher=0), STAMP))
+    signers = [work.signer for _, work in bench.host.slow_work if isinstance(work, Verify)]
+    assert signers == [contact_of(4).node, contact_of(0).node]

@@ -1,0 +1,369 @@
+"""Publishing: who may, in which order, on disk before anybody hears of it, and for others."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from shoal.base.units import S_NS
+from shoal.kernel.effects import Notify, Store
+from shoal.kernel.inputs import CommandIssued, Started, StoreFailed
+from shoal.kernel.records import EventPublished
+from shoal.protocols.dht.commands import Put
+from shoal.protocols.topics.canonical import encode_descriptor
+from shoal.protocols.topics.cid import Cid, cid_of
+from shoal.protocols.topics.commands import (
+    AddTopic,
+    EventAccepted,
+    Publish,
+    PublishRefused,
+    Subscribe,
+)
+from shoal.protocols.topics.config import TopicsConfig
+from shoal.protocols.topics.descriptors import (
+    ANYONE,
+    EventLinking,
+    PeerList,
+    TopicDescriptor,
+)
+from shoal.protocols.topics.head_records import make_record
+from shoal.protocols.topics.messages import (
+    JoinTopic,
+    Path,
+    PublishAnswer,
+    PublishEvent,
+    RequestToPublish,
+    Want,
+)
+from shoal.protocols.topics.node import TopicNode
+from shoal.protocols.topics.signing import core_cid, publish_event, signatures_hold
+from shoal.sim.simulation import START_NS
+from tests.support.topic_bench import (
+    STAMP,
+    TOPICS,
+    TopicBench,
+    contact_of,
+    event_by,
+    id_of,
+    key_of,
+    peer_of,
+    request_by,
+    topic_by,
+)
+
+
+def author_of(topic: TopicDescriptor, config: TopicsConfig | None = None) -> TopicBench:
+    """The author at work, with peer 1 as a child."""
+    bench = TopicBench(0, config)
+    bench.command(AddTopic(topic))
+    bench.meet(1)
+    bench.says(1, JoinTopic(id_of(topic), STAMP))
+    return bench
+
+
+def reader_of(topic: TopicDescriptor, config: TopicsConfig | None = None) -> TopicBench:
+    """Peer 2, whose parent is the author; peer 3 is its child."""
+    bench = TopicBench(2, config, contacts=[contact_of(0)])
+    bench.dht.keep(id_of(topic), encode_descriptor(topic))
+    bench.meet(0, 3)
+    bench.command(Subscribe(id_of(topic)), "s")
+    bench.says(0, Path(id_of(topic), (contact_of(0),), STAMP))
+    bench.says(3, JoinTopic(id_of(topic), STAMP))
+    return bench
+
+
+def of_kind(messages: list[Any], kind: type) -> list[Any]:
+    return [one for one in messages if isinstance(one, kind)]
+
+
+# Our own
+
+
+def test_nobody_hears_of_an_event_before_it_is_on_disk() -> None:
+    topic = topic_by(0)
+    bench = author_of(topic)
+    bench.host.command(bench.machine, Publish(id_of(topic), b"first"), "t")
+    assert bench.told(EventAccepted) == []
+    assert of_kind(bench.sent_to(1), PublishEvent) == []
+    assert len(bench.state(id_of(topic)).log) == 0
+    bench.finish()
+    (accepted,) = bench.told(EventAccepted)
+    event = accepted.event
+    assert (accepted.id, accepted.token) == (id_of(event), "t")
+    assert (event.author, event.publisher, event.parent) == (peer_of(0), peer_of(0), None)
+    assert signatures_hold(event)
+    assert [one.event for one in of_kind(bench.sent_to(1), PublishEvent)] == [event]
+    assert EventPublished(id_of(topic), accepted.id, 5) in bench.host.records
+    puts = [one for one in bench.dht.asked if isinstance(one, Put)]
+    assert puts[-1].key == accepted.id
+    assert puts[-1].value == encode_descriptor(event)
+
+
+def test_without_a_disk_an_event_exists_at_once() -> None:
+    topic = topic_by(0)
+    machine = TopicNode(key_of(0), Random(1), disk=False)
+    machine.handle(Started(), START_NS)
+    machine.handle(CommandIssued(AddTopic(topic)), START_NS)
+    told: list[Any] = []
+    for token in (1, 2):
+        effects = machine.handle(CommandIssued(Publish(id_of(topic), b"x"), token), START_NS)
+        assert not any(isinstance(effect, Store) for effect in effects)
+        told += [effect.event for effect in effects if isinstance(effect, Notify)]
+    assert [one.token for one in told] == [1, 2]
+    assert told[1].event.parent == told[0].id
+    machine.check_invariants()
+
+
+def test_several_at_once_make_a_chain() -> None:
+    topic = topic_by(0)
+    bench = author_of(topic)
+    for number in range(4):
+        bench.host.command(bench.machine, Publish(id_of(topic), b"%d" % number), number)
+    bench.finish()
+    accepted = bench.told(EventAccepted)
+    assert [one.token for one in accepted] == [0, 1, 2, 3]
+    assert [one.event.parent for one in accepted] == [None, *[one.id for one in accepted[:-1]]]
+
+
+@pytest.mark.parametrize("linking", EventLinking)
+def test_the_same_payload_twice_at_one_moment_is_two_events(linking: EventLinking) -> None:
+    topic = topic_by(0, linking=linking)
+    bench = author_of(topic)
+    bench.command(Subscribe(id_of(topic)), "s")
+    for token in (1, 2, 3):
+        bench.host.command(bench.machine, Publish(id_of(topic), b"tick"), token)
+    bench.finish()
+    assert [one.token for one in bench.told(EventAccepted)] == [1, 2, 3]
+    assert bench.payloads("s") == [b"tick"] * 3
+
+
+def test_what_the_disk_refuses_is_refused_with_all_that_follows() -> None:
+    topic = topic_by(0)
+    bench = author_of(topic)
+    bench.command(Publish(id_of(topic), b"before"), "before")
+    bench.says(1, RequestToPublish(request_by(1, id_of(topic), b"asked for"), STAMP))
+    bench.finish()
+    (asked_for,) = of_kind(bench.sent_to(1), PublishAnswer)
+    for number in range(3):
+        bench.host.command(bench.machine, Publish(id_of(topic), b"%d" % number), number)
+    bench.host.finish_one()
+    _, work = bench.host.slow_work.popleft()
+    assert isinstance(work, Store)
+    bench.host.feed(TOPICS, StoreFailed(work.token, "full"))
+    bench.finish()
+    assert [one.token for one in bench.told(EventAccepted)] == ["before", 0]
+    refused = bench.told(PublishRefused)
+    assert [one.token for one in refused] == [1, 2]
+    assert {one.reason for one in refused} == {"the disk refused it: full"}
+    # On disk is what was accepted, and nothing else.
+    on_disk = [value for (_, key), value in bench.host.disk.items() if key[:1] == b"e"]
+    assert len([value for value in on_disk if value is not None]) == 3
+    bench.command(Publish(id_of(topic), b"after"), "after")
+    accepted = bench.told(EventAccepted)
+    assert accepted[-1].event.parent == accepted[-2].id
+    assert accepted[1].event.parent == asked_for.event
+
+
+def test_who_may_neither_publish_nor_ask_is_told_so() -> None:
+    topic = topic_by(0, requests=PeerList(False))
+    bench = reader_of(topic)
+    bench.command(Publish(id_of(topic), b"x"), "t")
+    (refused,) = bench.told(PublishRefused)
+    assert (refused.topic, refused.token) == (id_of(topic), "t")
+    assert refused.reason.startswith("this node may neither publish in 'news' nor ask others to")
+
+
+def test_a_parent_is_named_under_custom_linking_only_and_must_be_known() -> None:
+    last_seen, custom = topic_by(0), topic_by(0, linking=EventLinking.CUSTOM)
+    bench = author_of(last_seen)
+    bench.command(AddTopic(custom))
+    unknown = cid_of(b"unknown")
+    bench.command(Publish(id_of(last_seen), b"x", unknown), 1)
+    bench.command(Publish(id_of(custom), b"x", unknown), 2)
+    reasons = [one.reason for one in bench.told(PublishRefused)]
+    assert "leave the parent out" in reasons[0]
+    assert "is not known here: fetch it first" in reasons[1]
+    for payload in (b"x", b"y"):
+        bench.command(Publish(id_of(custom), payload), 3)
+    first = bench.told(EventAccepted)[0].id
+    bench.command(Publish(id_of(custom), b"z", first), 4)
+    assert [one.event.parent for one in bench.told(EventAccepted)] == [None, None, first]
+
+
+def test_a_topic_that_nobody_knows_takes_no_events() -> None:
+    bench = TopicBench(0)
+    bench.command(Publish(cid_of(b"no topic"), b"x"), "t")
+    (refused,) = bench.told(PublishRefused)
+    assert refused.reason.startswith("nobody knows a topic zdpu")
+
+
+# After the loss of a disk
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_a_named_publisher_without_memory_looks_for_its_head_record_first(found: bool) -> None:
+    topic = topic_by(0, publishers=PeerList(True, (peer_of(0), peer_of(2))))
+    id = id_of(topic)
+    config = TopicsConfig()
+    bench = TopicBench(2, config)
+    bench.dht.keep(id, encode_descriptor(topic))
+    before = event_by(2, id, b"before the crash")
+    if found:
+        key = key_of(2)
+        bench.dht.keep(*make_record(id, topic, key.address, key.sign, 7, [id_of(before)]))
+    bench.command(Publish(id, b"after"), "t")
+    assert len(bench.gets("heads")) == 2, "each named publisher has a record"
+    assert bench.told(EventAccepted) == []
+    if found:
+        bench.dht.keep(id_of(before), encode_descriptor(before))
+        bench.host.advance(4 * config.want_timeout_ns)
+        bench.finish()
+        bench.host.advance(config.sync_retry_ns)
+    else:
+        bench.host.advance(config.sync_patience_ns - S_NS)
+        assert bench.told(EventAccepted) == []
+        bench.host.advance(2 * config.sync_retry_ns)
+    bench.finish()
+    (accepted,) = bench.told(EventAccepted)
+    assert accepted.event.parent == (id_of(before) if found else None)
+
+
+# For others
+
+
+def test_a_request_goes_up_the_tree_until_the_event_comes_down() -> None:
+    topic, config = topic_by(0), TopicsConfig()
+    id = id_of(topic)
+    bench = reader_of(topic, config)
+    bench.command(Publish(id, b"please"), "t")
+    (request,) = of_kind(bench.sent_to(0), RequestToPublish)
+    assert (request.event.author, request.event.publisher) == (peer_of(2), None)
+    assert signatures_hold(request.event)
+    bench.host.advance(config.request_retry_ns)
+    requests = of_kind(bench.sent_to(0), RequestToPublish)
+    assert [one.event for one in requests] == [request.event] * 2
+    published = publish_event(request.event, key_of(0), None)
+    (want,) = bench.says(0, answer(id, request.event, id_of(published)))
+    assert isinstance(want, Want)
+    assert want.events == (id_of(published),)
+    assert bench.told(EventAccepted) == []
+    bench.says(0, PublishEvent(published, STAMP))
+    bench.finish()
+    (accepted,) = bench.told(EventAccepted)
+    assert (accepted.id, accepted.event, accepted.token) == (id_of(published), published, "t")
+    assert bench.payloads("s") == [b"please"]
+    bench.host.advance(config.request_patience_ns)
+    assert len(of_kind(bench.sent_to(0), RequestToPublish)) == 2
+    assert bench.told(PublishRefused) == []
+
+
+def answer(topic: Cid, event: Any, published: Cid | None, reason: str = "") -> PublishAnswer:
+    return PublishAnswer(topic, core_cid(event), published, STAMP, reason)
+
+
+def test_a_refusal_and_a_silence_are_told() -> None:
+    topic, config = topic_by(0), TopicsConfig()
+    bench = reader_of(topic, config)
+    bench.command(Publish(id_of(topic), b"one"), 1)
+    (request,) = of_kind(bench.sent_to(0), RequestToPublish)
+    bench.says(3, answer(id_of(topic), request.event, None, "I say so"))
+    assert bench.rejected() == ["not-a-parent"]
+    bench.says(0, answer(id_of(topic), request.event, None, "over quota"))
+    assert bench.told(PublishRefused) == [PublishRefused(id_of(topic), "over quota", 1)]
+    bench.command(Publish(id_of(topic), b"two"), 2)
+    bench.host.advance(config.request_patience_ns)
+    assert [one.token for one in bench.told(PublishRefused)] == [1, 2]
+    assert bench.told(PublishRefused)[1].reason.startswith("no publisher answered within 60 s")
+
+
+def test_requests_of_those_below_are_passed_on_and_so_are_answers() -> None:
+    topic = topic_by(0)
+    id = id_of(topic)
+    bench = reader_of(topic)
+    event = request_by(3, id, b"from below")
+    bench.says(3, RequestToPublish(event, STAMP))
+    bench.finish()
+    (passed,) = of_kind(bench.sent_to(0), RequestToPublish)
+    assert passed.event == event
+    refusal = answer(id, event, None, "no")
+    assert bench.says(0, refusal) == []
+    assert of_kind(bench.sent_to(3), PublishAnswer) == [refusal]
+    bench.says(0, refusal)
+    assert of_kind(bench.sent_to(3), PublishAnswer) == [refusal], "told once"
+
+
+def test_a_publisher_places_an_event_once_and_answers_every_time() -> None:
+    topic = topic_by(0)
+    id = id_of(topic)
+    bench = author_of(topic)
+    event = request_by(1, id, b"please")
+    for _ in range(2):
+        bench.says(1, RequestToPublish(event, STAMP))
+        bench.finish()
+    answers = of_kind(bench.sent_to(1), PublishAnswer)
+    (published,) = of_kind(bench.sent_to(1), PublishEvent)
+    assert [one.event for one in answers] == [id_of(published.event)] * 2
+    assert published.event.publisher == peer_of(0)
+    assert published.event.author == peer_of(1)
+    assert len(bench.state(id).log) == 1
+
+
+def test_requests_are_refused_for_a_reason() -> None:
+    custom = topic_by(0, linking=EventLinking.CUSTOM, requests=PeerList(True, (peer_of(1),)))
+    id = id_of(custom)
+    bench = author_of(custom, TopicsConfig(request_burst=1, request_refill_ns=S_NS))
+    said = [
+        (request_by(1, id, b"after what"), cid_of(b"unknown")),
+        (request_by(1, id, b"fine"), None),
+        (request_by(1, id, b"too soon"), None),
+        (request_by(4, id, b"not named"), None),
+    ]
+    for event, parent in said:
+        bench.says(1, RequestToPublish(event, STAMP, parent))
+        bench.finish()
+    answers = of_kind(bench.sent_to(1), PublishAnswer)
+    assert "is not known to the publisher" in answers[0].reason
+    assert answers[1].event is not None
+    assert answers[2].reason == "too many requests of this author: wait a little"
+    assert len(answers) == 3
+    assert bench.rejected() == ["may-not-request"]
+    bench.host.advance(S_NS)
+    bench.says(1, RequestToPublish(said[2][0], STAMP))
+    bench.finish()
+    assert of_kind(bench.sent_to(1), PublishAnswer)[-1].event is not None
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_old_request_is_not_published_again(restart: bool) -> None:
+    topic, config = topic_by(0), TopicsConfig(events_bytes_max=3 * 1100)
+    id = id_of(topic)
+    bench = author_of(topic, config)
+    event = request_by(1, id, b"once")
+    bench.says(1, RequestToPublish(event, STAMP))
+    bench.finish()
+    bench.host.advance(S_NS)
+    for number in range(5):
+        bench.command(Publish(id, b"%d" % number), number)
+    bench.host.advance(2 * config.beat_ns)
+    bench.finish()
+    if restart:
+        bench = TopicBench(0, config, disk=bench.host.disk, now_ns=bench.host.time_ns)
+        bench.meet(1)
+        bench.says(1, JoinTopic(id, STAMP))
+    bench.says(1, RequestToPublish(event, STAMP))
+    bench.finish()
+    refusal = of_kind(bench.sent_to(1), PublishAnswer)[-1]
+    assert refusal.event is None
+    assert refusal.reason.startswith("this event is too old")
+
+
+def test_where_anyone_publishes_nobody_asks() -> None:
+    topic = topic_by(0, publishers=ANYONE)
+    bench = reader_of(topic)
+    bench.command(Publish(id_of(topic), b"mine"), "t")
+    (accepted,) = bench.told(EventAccepted)
+    assert accepted.event.publisher == peer_of(2)
+    assert of_kind(bench.sent_to(0), PublishEvent) == of_kind(bench.sent_to(3), PublishEvent)
+    assert of_kind(bench.sent_to(0), RequestToPublish) == []
