@@ -18,15 +18,28 @@ SMALLER = {
     "delivery": ["messages=20", "settle_s=20"],
     "randomness": ["options.overlays=3"],
     "diameter": ["options.overlays=3"],
+    "reddit": ["messages=20", "options.topics=3"],
 }
-FEWER = {"streams-feeds": ["redundant_feeds=0"]}  # of what they sweep besides
-TABLES = {"delivery": "deliveries", "randomness": "pairs", "diameter": "diameters"}
+FEWER = {  # of what they sweep besides
+    "streams-feeds": ["redundant_feeds=0"],
+    "topics-reddit": ["options.slow=false"],
+    "topics-floodsub": ["options.slow=true"],
+    "topics-churn": ["options.ordered=true"],
+}
+TABLES = {
+    "delivery": "deliveries",
+    "randomness": "pairs",
+    "diameter": "diameters",
+    "reddit": "topic_events",
+}
 
 
 def rows(experiment: str, nodes: int, messages: int) -> int:
     """Of its table, if nothing goes wrong."""
     if experiment == "delivery":
         return messages * (nodes - 1)
+    if experiment == "reddit":
+        return messages
     return nodes * (nodes - 1) // 2 if experiment == "randomness" else 3
 
 

@@ -171,5 +171,6 @@ def _built_in() -> Mapping[str, ExperimentKind]:
     from shoal.lab.loss.experiment import LOSS
     from shoal.lab.overlays.diameter import DIAMETER
     from shoal.lab.overlays.randomness import RANDOMNESS
+    from shoal.lab.topics.experiment import REDDIT
 
-    return {kind.name: kind for kind in (DELIVERY, RANDOMNESS, DIAMETER, LOSS)}
+    return {kind.name: kind for kind in (DELIVERY, RANDOMNESS, DIAMETER, LOSS, REDDIT)}

@@ -66,9 +66,12 @@ class Experiment(Protocol):
 MakeExperiment = Callable[[Scenario, int, Sequence[Checker], str], Experiment]
 
 
-def simulated(make: MakeExperiment) -> Callable[[RunRequest], Outcome]:
-    """The `run` of a kind whose experiments are simulations."""
-    return partial(_run, make)
+def simulated(
+    make: MakeExperiment, safety_nodes_max: int = SAFETY_NODES_MAX
+) -> Callable[[RunRequest], Outcome]:
+    """The `run` of a kind whose experiments are simulations. Up to so many nodes, safety is
+    checked after every step unless a request says otherwise."""
+    return partial(_run, make, safety_nodes_max)
 
 
 def safety_checkers() -> list[Checker]:
@@ -76,9 +79,9 @@ def safety_checkers() -> list[Checker]:
     return [MachineInvariants(), DeliveredOnce()]
 
 
-def _run(make: MakeExperiment, request: RunRequest) -> Outcome:
+def _run(make: MakeExperiment, safety_nodes_max: int, request: RunRequest) -> Outcome:
     scenario, check = request.scenario, request.check
-    safety = scenario.network.nodes <= SAFETY_NODES_MAX if check is None else check
+    safety = scenario.network.nodes <= safety_nodes_max if check is None else check
     checkers: Sequence[Checker] = safety_checkers() if safety else ()
     experiment = make(scenario, request.seed, checkers, request.replay)
     simulation = experiment.simulation

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 FOOTERS_AT_ONCE = 8  # mostly waiting for a disk, or for a network
 NEEDED = ("deliveries", "messages", "nodes")
-COMPLETE_ALONE = ("pairs", "diameters")
-"""Tables of experiments on topologies, in which nothing is published."""
+COMPLETE_ALONE = ("pairs", "diameters", "topic_events")
+"""Tables of experiments without streams: on topologies alone, and on topics."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -175,7 +175,9 @@ def _read_header(system: fs.FileSystem, folder: str) -> tuple[RunHeader, dict[st
         with system.open_input_stream(path) as file:
             content = file.read()
         header = msgspec.json.decode(content, type=RunHeader)
-        check_told(content, pairs=bool(header.tables.get("pairs")))
+        tables = header.tables
+        pairs, topics = (bool(tables.get(name)) for name in ("pairs", "topic_events"))
+        check_told(content, pairs=pairs, topics=topics)
     except FileNotFoundError:
         raise _Damaged(path, "missing: this folder is no run, or not all of one") from None
     except (OSError, msgspec.DecodeError, RecursionError) as error:

@@ -35,6 +35,50 @@ class PairFigures(msgspec.Struct, frozen=True):
     block_p_value: float | None = None
 
 
+class Times(msgspec.Struct, frozen=True):
+    """How long something took, in milliseconds."""
+
+    p50: float
+    p99: float
+
+
+class OverNodes(msgspec.Struct, frozen=True):
+    """How something is spread over nodes."""
+
+    mean: float
+    sd: float
+    p95: float
+    p99: float
+    max: float
+
+
+class Messages(msgspec.Struct, frozen=True):
+    """Of one protocol."""
+
+    per_event: float
+    sent: OverNodes
+    received: OverNodes
+
+
+class TopicFigures(msgspec.Struct, frozen=True):
+    """The figures of a run of topics: what counts them is not in its tables."""
+
+    issued: int
+    injected: int
+    coverage_percent: float
+    coverage_of_issued_percent: float
+    copies_per_delivery: float
+    network_mib: float
+    wrong: int
+    rpc: Messages
+    topic_state_bytes: OverNodes
+    dht_state_bytes: OverNodes
+    dht: Messages | None = None
+    delivery_ms: Times | None = None
+    to_100_ms: Times | None = None
+    run_to_100_s: float | None = None
+
+
 class Result(msgspec.Struct, frozen=True):
     """What the run gave."""
 
@@ -46,6 +90,12 @@ class PairResult(msgspec.Struct, frozen=True):
     """The same, of a run that counted pairs."""
 
     figures: PairFigures
+
+
+class TopicResult(msgspec.Struct, frozen=True):
+    """The same, of a run of topics."""
+
+    figures: TopicFigures
 
 
 class Provenance(msgspec.Struct, frozen=True):
@@ -73,8 +123,16 @@ class PairsTold(msgspec.Struct, frozen=True):
     result: PairResult
 
 
-def check_told(content: bytes, *, pairs: bool) -> None:
+class TopicsTold(msgspec.Struct, frozen=True):
+    """The same, of a run of topics."""
+
+    result: TopicResult
+
+
+def check_told(content: bytes, *, pairs: bool, topics: bool = False) -> None:
     """msgspec.DecodeError, which names the field, if a file says something of another type."""
     msgspec.json.decode(content, type=RunTold)
     if pairs:
         msgspec.json.decode(content, type=PairsTold)
+    if topics:
+        msgspec.json.decode(content, type=TopicsTold)

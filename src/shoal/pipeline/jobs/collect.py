@@ -34,6 +34,7 @@ from shoal.pipeline.jobs.stages import (
 )
 from shoal.pipeline.jobs.twins import collect_twins
 from shoal.pipeline.reading import FoundRun, Problem, Runs, find_runs
+from shoal.pipeline.told import TopicFigures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -181,8 +182,15 @@ def run_figures(run: FoundRun, summary: Mapping[str, Any], shortest_ms: float | 
         "publisher_mape_percent": told.get("mape_percent"),
         "shortest_ms": shortest_ms,
         "shortest_error_percent": error,
+        "topics": _topics(run),
     }
     return RunFigures(**known)
+
+
+def _topics(run: FoundRun) -> TopicFigures | None:
+    if "topic_events" not in run.files:
+        return None
+    return msgspec.convert(_dig(run.info, "result", "figures"), TopicFigures)
 
 
 def mean_absolute(errors_percent: Sequence[float]) -> float | None:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.pipeline.reading import Problem
+from shoal.pipeline.told import TopicFigures
 
 STRETCH_STEPS = 100
 """Stretch is counted in hundredths."""
@@ -55,6 +56,8 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     shortest_ms: float | None = None
     """Mean delay along the shortest paths of the overlay as it was at the end."""
     shortest_error_percent: float | None = None
+    topics: TopicFigures | None = None
+    """Of a run of durable topics."""
 
     @property
     def node_rdp(self) -> float | None:

@@ -1,7 +1,8 @@
 """What the sources measured, as numbers.
 
-streamr-propagation.tsv and rdp-literature.tsv hold the tables; what is said in running text of the
-papers is a constant here. "Thesis" is the longer of the two accounts of the Streamr network.
+streamr-propagation.tsv, rdp-literature.tsv and pulsarcast-coverage.tsv hold the tables; what is
+said in running text of the papers is a constant here. "Thesis" is the longer of the two accounts
+of the Streamr network.
 """
 
 from __future__ import annotations
@@ -71,6 +72,20 @@ class PublishedPenalty(msgspec.Struct, frozen=True):
     nodes: str
 
 
+class PublishedCoverage(msgspec.Struct, frozen=True):
+    """Which part of all subscriptions was fulfilled, of a system with topics, and what it took:
+    all nodes together, and of memory also each."""
+
+    of_injected_percent: float
+    of_published_percent: float
+    network_mib: float | None
+    memory_total_gib: float | None
+    memory_mean_gib: float | None
+    memory_p99_gib: float | None
+    vcpus: str
+    """A range, or the most."""
+
+
 @cache
 def propagation() -> dict[int, PublishedDelay]:
     """By number of nodes."""
@@ -104,6 +119,25 @@ def penalties() -> tuple[PublishedPenalty, ...]:
     )
 
 
+@cache
+def coverage() -> dict[tuple[str, bool, bool], PublishedCoverage]:
+    """By system, whether order is guaranteed, and whether the network was slow."""
+    return {
+        (row["system"].lower(), row["order_guarantee"] == "yes", row["network"] != "normal"): (
+            PublishedCoverage(
+                float(row["coverage_of_injected_pct"]),
+                float(row["coverage_of_published_pct"]),
+                _or_none(row["network_mib"]),
+                _or_none(row["memory_total_gib"]),
+                _or_none(row["memory_mean_gib"]),
+                _or_none(row["memory_p99_gib"]),
+                row["cpu_vcpu_range"],
+            )
+        )
+        for row in _rows("pulsarcast-coverage.tsv")
+    }
+
+
 def diameter_bounds(nodes: int, degree: int) -> tuple[int, int]:
     """Within which almost all random regular graphs lie (the upper one with epsilon
     towards 0), and at least 1; of fewer than three nodes they say nothing."""
@@ -116,6 +150,10 @@ def diameter_bounds(nodes: int, degree: int) -> tuple[int, int]:
 
     lower = 1 + math.floor(steps(nodes)) + math.floor(steps((degree - 2) / (6 * degree) * log))
     return max(1, lower), 1 + math.ceil(steps(2 * degree * nodes * log))
+
+
+def _or_none(text: str) -> float | None:
+    return float(text) if text else None
 
 
 def _rows(name: str) -> list[dict[str, str]]:

@@ -1,0 +1,176 @@
+"""What networks of both systems have in common: keys, a workload, its injectors, deaths, counts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+from shoal.base.units import MS_NS
+from shoal.identity import PrivateKey
+from shoal.kernel.codec import Codec
+from shoal.kernel.contact import Contact
+from shoal.kernel.machine import Machine
+from shoal.kernel.records import FaultInjected
+from shoal.lab.scenario import Scenario, delay_model
+from shoal.lab.streams import make_keys
+from shoal.lab.topics.ledger import NUMBER_BYTES, Ledger, payload_of
+from shoal.lab.topics.links import EvenJitter, Meter, SlowDelay
+from shoal.lab.topics.options import options_of
+from shoal.lab.topics.workload import make_workload
+from shoal.sim.checkers import Checker
+from shoal.sim.simulation import SimNode, Simulation
+
+CREATED_PART = 1 / 3  # of the time to settle, after which topics are made,
+SUBSCRIBED_PART = 1 / 2  # and after which their readers come
+
+
+class WorkloadNetwork(ABC):
+    """Nodes that join, read and publish what a workload says. Every node has an application that
+    begins anew with each of its incarnations."""
+
+    event_kind: ClassVar[str]
+    """What messages that carry an event count as."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        codecs: Sequence[Codec],
+        *,
+        checkers: Sequence[Checker] = (),
+        replay: str = "",
+    ) -> None:
+        self.scenario = scenario
+        self.options = options_of(scenario)
+        delays = delay_model(scenario.network.delays)
+        self.simulation = Simulation(
+            seed,
+            SlowDelay(delays) if self.options.slow else delays,
+            codecs=codecs,
+            wire=scenario.network.wire,
+            checkers=checkers,
+            replay=replay,
+        )
+        _, self.keys = make_keys(scenario.network, seed)
+        self.workload = make_workload(
+            self.simulation.random("workload"),
+            nodes=scenario.network.nodes,
+            topics=self.options.topics,
+            events=scenario.messages,
+            size_bytes=scenario.workload.size_bytes,
+            interval_ms=scenario.workload.interval_ms,
+            injectors=self.options.injectors,
+        )
+        self.ledger = Ledger(self.workload, len(self.keys), ordered=self.options.ordered)
+        self.meter = Meter(self.sort_message)
+        self.contacts: list[Contact] = []
+        self.nodes = [self._add(number, key) for number, key in enumerate(self.keys)]
+        if self.options.slow:
+            self.simulation.add_shaper(EvenJitter(self.simulation.random("jitter")))
+        self.simulation.add_shaper(self.meter)
+        for fault in scenario.faults:
+            fault.install(self.simulation)
+        self._rng = self.simulation.random("injectors")
+
+    # Playing the scenario
+
+    def run(self) -> None:
+        """Everybody joins, topics are made and read, events are injected, all becomes quiet."""
+        interval_s = self.scenario.network.join_interval_ms / 1000
+        at_s = self.simulation.at_s
+        for number, node in enumerate(self.nodes):
+            at_s(number * interval_s, partial(self._start, node))
+        first_s, last_s = self.scenario.publishing_s
+        joined_s = (len(self.nodes) - 1) * interval_s
+        at_s(joined_s + (first_s - joined_s) * CREATED_PART, self.create_topics)
+        at_s(joined_s + (first_s - joined_s) * SUBSCRIBED_PART, self.begin_reading)
+        at_s((first_s + last_s) / 2, self._kill)
+        self._plan_event(0, first_s)
+        self.simulation.run_until_s(self.scenario.end_s)
+
+    def running(self) -> list[int]:
+        """The numbers of the nodes that run."""
+        return [number for number, node in enumerate(self.nodes) if node.host is not None]
+
+    # What each system does in its own way
+
+    @abstractmethod
+    def make_machines(self, number: int, node: SimNode) -> Sequence[Machine]:
+        """The machines of a new incarnation."""
+
+    @abstractmethod
+    def create_topics(self) -> None:
+        """Authors make their topics known."""
+
+    @abstractmethod
+    def begin_reading(self) -> None:
+        """Everybody subscribes."""
+
+    @abstractmethod
+    def publish(self, node: SimNode, topic: int, payload: bytes, event: int) -> None:
+        """The application on a running node publishes an event."""
+
+    @abstractmethod
+    def told(self, number: int, event: Any) -> None:
+        """An application was told something by its node."""
+
+    @abstractmethod
+    def sort_message(self, message: Any) -> Mapping[str, int]:
+        """What a message on a link counts as: "rpc" or "dht", the same with a slash and its kind,
+        and "topic N" if it is of one."""
+
+    @abstractmethod
+    def state_bytes(self, node: SimNode) -> tuple[int, int]:
+        """About what a running node holds: for its topics, and for the DHT."""
+
+    # Nodes and injectors
+
+    def _add(self, number: int, key: PrivateKey) -> SimNode:
+        # Every node has an address prefix of its own: the DHT limits how many share one.
+        address = f"ws://10.{number >> 8 & 255}.{number & 255}.1:4000"
+        self.contacts.append(Contact(key.address, (address,)))
+        node = self.simulation.add_node(key.address, partial(self.make_machines, number))
+        node.listeners.append(partial(self.told, number))
+        return node
+
+    def _start(self, node: SimNode) -> None:
+        if node.host is None:  # unless a fault was quicker
+            node.start()
+
+    def _plan_event(self, event: int, first_s: float) -> None:
+        if event < len(self.workload.events):
+            when_s = first_s + self.workload.events[event].at_ms / 1000
+            self.simulation.at_s(when_s, partial(self._inject, event, first_s))
+
+    def _inject(self, event: int, first_s: float) -> None:
+        self._plan_event(event + 1, first_s)
+        plan = self.workload.events[event]
+        author = self.nodes[plan.author]
+        if author.host is None:
+            others = self.ledger.readers_of(plan.topic, self.running())
+            if not others:
+                return
+            author = self.nodes[self._rng.choice(others)]
+        filling = self._rng.randbytes(max(0, plan.size_bytes - NUMBER_BYTES))
+        self.ledger.issue(event, self.simulation.scheduler.now_ns)
+        self.publish(author, plan.topic, payload_of(event, filling), event)
+
+    def _kill(self) -> None:
+        authors = {topic.author for topic in self.workload.topics}
+        victims = [n for n in self.running() if self.options.kill_authors or n not in authors]
+        drawn = self.simulation.random("kills").sample(
+            victims, min(self.options.kills, len(victims))
+        )
+        for number in drawn:
+            self.nodes[number].crash()
+        if drawn:
+            now_ns = self.simulation.scheduler.now_ns
+            record = FaultInjected("kill", f"{len(drawn)} nodes for good")
+            self.simulation.trace.add(now_ns, self.nodes[0].id, record)
+
+    @property
+    def created_ms(self) -> int:
+        """When topics are said to be made: the beginning of the simulation."""
+        return self.simulation.scheduler.now_ns // MS_NS

@@ -1,0 +1,134 @@
+"""Who subscribes to what, and who says what when: the shape of the published data set.
+
+The sources replayed a sample of Reddit's comments of 2007, which is not published with them. What
+is known of it are sums: 100 users, 23 topics, 17,611 events of 79 bytes, 762 subscriptions,
+1,734,851 deliveries; events per topic follow a power law, subscriptions are uneven. Two exponents
+give all of these. An event has 98.5 subscribers in the mean, so nearly all users read the topics in
+which nearly everything is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from shoal.base.errors import ConfigError
+
+TOPICS = 23
+EVENTS = 17_611
+INJECTORS = 5
+
+# Found by search: with 100 nodes and 23 topics they give 762 subscriptions, and with 17,611 events
+# 1,734,873 deliveries, 22 more than were published.
+POPULARITY = 2.8  # events of the topic of rank r: r to the power of minus this
+BREADTH = 1.88  # its readers fall likewise,
+FULL = 4.306 / TOPICS  # but for this part of the topics, which everybody reads
+READERS_MIN = 2
+
+
+class TopicPlan(msgspec.Struct, frozen=True):
+    """One topic: who made it, and who reads it. Nodes are numbers."""
+
+    author: int
+    readers: tuple[int, ...]
+    """Its author is one of them."""
+
+
+class EventPlan(msgspec.Struct, frozen=True, gc=False):
+    """One event, and when it is injected."""
+
+    topic: int
+    author: int
+    """A reader of the topic, as whoever comments is."""
+    size_bytes: int
+    injector: int
+    at_ms: float
+    """After the first moment of publishing."""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """Everything that happens, in order of time."""
+
+    topics: tuple[TopicPlan, ...]
+    events: tuple[EventPlan, ...]
+
+    @property
+    def subscriptions(self) -> int:
+        """Pairs of a topic and one who reads it."""
+        return sum(len(topic.readers) for topic in self.topics)
+
+    @property
+    def deliveries(self) -> int:
+        """How many there are if every event reaches every reader, its author included."""
+        return sum(len(self.topics[event.topic].readers) for event in self.events)
+
+
+def make_workload(
+    rng: Random,
+    *,
+    nodes: int,
+    topics: int = TOPICS,
+    events: int = EVENTS,
+    size_bytes: int = 79,
+    interval_ms: float = 200.0,
+    injectors: int = INJECTORS,
+) -> Workload:
+    """Draw one. How many readers and events each topic has does not depend on the dice.
+
+    Injectors take events in turn; each has one in every `injectors` intervals, at any moment of
+    them, so that some come at once. Sizes are spread evenly, half below and above `size_bytes`.
+    """
+    if topics > nodes or nodes < READERS_MIN:
+        raise ConfigError(
+            f"{topics} topics of {nodes} nodes: each topic has an author of its own, and "
+            f"{READERS_MIN} readers: take more nodes, or fewer topics"
+        )
+    plans = _draw_topics(rng, nodes, topics)
+    order = [t for t, count in enumerate(events_per_topic(topics, events)) for _ in range(count)]
+    rng.shuffle(order)
+    round_ms = injectors * interval_ms
+    drawn = [
+        EventPlan(
+            topic=topic,
+            author=rng.choice(plans[topic].readers),
+            size_bytes=rng.randint(size_bytes // 2, size_bytes + (size_bytes + 1) // 2),
+            injector=number % injectors,
+            at_ms=(number // injectors + rng.random()) * round_ms,
+        )
+        for number, topic in enumerate(order)
+    ]
+    return Workload(tuple(plans), tuple(sorted(drawn, key=lambda event: event.at_ms)))
+
+
+def readers_per_topic(nodes: int, topics: int) -> list[int]:
+    """Most readers first."""
+    full = max(1.0, FULL * topics)
+    parts = [min(1.0, (rank / full) ** -BREADTH) for rank in range(1, topics + 1)]
+    return [min(nodes, max(READERS_MIN, round(nodes * part))) for part in parts]
+
+
+def events_per_topic(topics: int, events: int) -> list[int]:
+    """Most events first; the largest remainders make up for what rounding down leaves."""
+    weights = [rank**-POPULARITY for rank in range(1, topics + 1)]
+    exact = [events * weight / sum(weights) for weight in weights]
+    counts = [int(part) for part in exact]
+    by_remainder = sorted(range(topics), key=lambda t: counts[t] - exact[t])
+    for topic in by_remainder[: events - sum(counts)]:
+        counts[topic] += 1
+    return counts
+
+
+def _draw_topics(rng: Random, nodes: int, topics: int) -> list[TopicPlan]:
+    authors = rng.sample(range(nodes), topics)
+    plans = []
+    for author, count in zip(authors, readers_per_topic(nodes, topics), strict=True):
+        others = _without(range(nodes), author)
+        readers = sorted([author, *rng.sample(others, count - 1)])
+        plans.append(TopicPlan(author, tuple(readers)))
+    return plans
+
+
+def _without(numbers: Sequence[int], one: int) -> list[int]:
+    return [number for number in numbers if number != one]
