@@ -180,7 +180,8 @@ class Application:
             # again, but for what led to it.
             floor_ms = floor_of(created_ms - self._held.config.overlap_ms)
             self._go_back(state, cursor, floor_ms)
-            log.begin_after(Cid(start))
+            if event is None:
+                log.begin_after(Cid(start))
             cursor.skip |= log.ancestors(Cid(start))
         state.cursors.add(cursor)
         effects = [*self._held.save(state), *self._held.enter(state, now_ns)]

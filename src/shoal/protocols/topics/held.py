@@ -171,6 +171,8 @@ class HeldTopics:
         """Hold an event that is good, tell it, pass it on."""
         for_log = not entry.asked or state.fetches.for_log(entry.id)
         tokens = state.fetches.came(entry.id)
+        # A subscription that begins after it needs its place in the log.
+        for_log = for_log or any(isinstance(token, Resume) for token in tokens)
         effects = self.found(entry.id, entry.event, tokens, now_ns)
         if state.log.knows(entry.id) or not (for_log or state.log.follows(entry.id)):
             return effects  # an application asked for it, or it came along with such a one

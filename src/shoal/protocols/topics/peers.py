@@ -189,7 +189,7 @@ class Peers:
     ) -> list[Effect]:
         if not state.tree.is_neighbour(peer):
             return self._stranger(state, peer, now_ns)
-        state.compared = state.compared or peer == state.tree.parent
+        state.compared = True
         effects: list[Effect] = []
         if peer in state.tree.children:
             # What a child is interested in must come by way of its parents.

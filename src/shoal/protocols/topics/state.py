@@ -54,7 +54,7 @@ class TopicState:
         self.sync_heads: dict[Cid, None] = {}
         """What its head record names."""
         self.compared = False
-        """Whether a parent has said what its heads come to."""
+        """Whether a neighbour has said what its heads come to."""
         self.went_back_ns = 0
         """When a child last had us look farther back: once a beat, since it takes some time."""
         self.comparing = False

@@ -108,8 +108,10 @@ class Upkeep:
             signer, number, heads = heads_of(value)
             if signer == self._held.here.node:
                 state.record_number = max(state.record_number, number)
-            elif signer is not None and len(state.records) < RECORDS_MAX:
+            elif signer is not None:
                 state.records[key, signer] = value
+                if len(state.records) > RECORDS_MAX:
+                    del state.records[next(iter(state.records))]
             for head in heads:
                 state.sync_heads[head] = None
                 if not state.log.knows(head):
@@ -130,10 +132,10 @@ class Upkeep:
         if state.synced:
             state.sync_heads.clear()
             return []
-        # A parent knows what its tree has; a root has nobody to ask but the DHT, which may have
-        # to find its nodes again first: an answer that there is nothing is not believed at once.
-        heard = bool(state.sync_heads) or state.compared
-        found = heard and all(_is_ready(state, head) for head in state.sync_heads)
+        # Records lag behind by some seconds, so a neighbour has to say what its heads come to, too.
+        # That there is none, and nothing in the DHT, is not believed at once: nodes have to be
+        # found again first.
+        found = state.compared and all(_is_ready(state, head) for head in state.sync_heads)
         waiting = bool(state.log.absent) or bool(len(state.fetches))
         if (not found or waiting) and now_ns < state.sync_until_ns:
             return []
