@@ -156,7 +156,7 @@ class Tree:
             return []
         if peer in self.children:
             self.children[peer] = Contact(peer, addresses)
-            return [self._path_for((peer,), now_ns), say(peer, self._greet(now_ns))]
+            return [say(peer, self._path_message(now_ns), self._greet(now_ns))]
         above = peer == self.parent or any(contact.node == peer for contact in self.path)
         effects: list[Effect] = []
         if peer == self.asked:

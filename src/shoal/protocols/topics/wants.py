@@ -17,7 +17,7 @@ ASKED_BYTES_MAX = 2 * RPC_BYTES_MAX  # of events that were named; the asker asks
 def answer_want(
     state: TopicState, peer: NodeId, want: Want, config: TopicsConfig, now_ns: int
 ) -> list[Effect]:
-    """Events, each before those that it follows: whoever has one knows that it misses the next."""
+    """What was named, each with what lies behind it."""
     held = state.log.events
     found: dict[Cid, Entry] = {}
     lacking: list[Cid] = []
