@@ -27,6 +27,7 @@ from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,
     AwaitStored,
+    CommandRefused,
     EventAccepted,
     EventArrived,
     EventFound,
@@ -265,6 +266,8 @@ class NodeTopics:
             ) from None
         finally:
             del self._questions[question]
+        if isinstance(answer, CommandRefused):
+            raise UsageError(f"{what}: {answer.reason}")
         assert isinstance(answer, kinds)  # the machine's answers name their tokens
         return answer
 

@@ -145,12 +145,27 @@ def test_who_knows_nobody_nearer_stands_in_for_the_author() -> None:
     tree = tree_of()
     tree.enter(NOW)
     assert tree.found(FARTHER, True, NOW) == [search(False)]
-    assert tree.found(FARTHER, False, NOW) == []
+    (timer,) = tree.found(FARTHER, False, NOW)
+    assert isinstance(timer, SetTimer)
+    assert timer.key == TIMER.key
+    assert CONFIG.search_ns / 2 <= timer.delay_ns <= 2 * CONFIG.search_ns
     assert (tree.is_root, tree.settled, tree.is_author) == (True, True, False)
     # It looks again from time to time, and joins whoever is nearer.
     assert tree.beat(NOW) == []
-    assert tree.beat(NOW + 2 * CONFIG.search_ns) == [search(False)]
+    assert tree.timed_out(NOW) == [search(False)]
+    assert tree.timed_out(NOW) == []
     assert tree.found((ROOT,), False, NOW) == [dial(ROOT), TIMER]
+
+
+def test_who_was_lost_is_asked_again_as_soon_as_it_may_be() -> None:
+    tree = tree_of()
+    below(tree, ROOT)
+    tree.left(ROOT.node, NOW)
+    assert tree.found((ROOT,), True, NOW) == [search(False)]
+    assert tree.found((ROOT,), False, NOW) == [SetTimer(TIMER.key, CONFIG.avoid_lost_ns)]
+    assert tree.timed_out(NOW + CONFIG.avoid_lost_ns) == [search(False)]
+    later = tree.found((ROOT,), False, NOW + CONFIG.avoid_lost_ns)
+    assert dial(ROOT) in later
 
 
 def test_whoever_has_children_joins_too() -> None:
@@ -207,7 +222,7 @@ def test_who_is_redirected_asks_those_in_their_order_then_the_dht() -> None:
     assert tree.found((P, Q), True, NOW) == [search(False)]
     tree.found((), False, NOW)
     later = NOW + CONFIG.avoid_ns
-    assert tree.beat(later) == [search(False)]
+    assert tree.timed_out(later) == [search(False)]
     assert tree.found((P, Q), False, later) == [dial(P), TIMER]
 
 

@@ -42,7 +42,7 @@ from shoal.protocols.topics.messages import (
 )
 from shoal.protocols.topics.signing import signer_of
 
-JOIN = "join"  # the timer of an unanswered join, and the token of a search for whom to ask
+JOIN = "join"  # the timer of an unanswered join, or of the next search; and the token of a search
 
 
 class Here(msgspec.Struct):
@@ -100,7 +100,6 @@ class Tree:
         self._candidates: deque[Contact] = deque()
         self._avoid: dict[NodeId, int] = {}
         self._heard: dict[NodeId, int] = {}
-        self._search_due_ns = 0
 
     @property
     def neighbours(self) -> tuple[NodeId, ...]:
@@ -237,18 +236,23 @@ class Tree:
         if not self.entered or self.asked is not None or self.parent is not None:
             return []
         own = self._distance(self._here.node)
-        for contact in contacts:
-            if self._distance(contact.node) < own and self._may_ask(contact, now_ns):
+        nearer = [contact for contact in contacts if self._distance(contact.node) < own]
+        for contact in nearer:
+            if self._may_ask(contact, now_ns):
                 return self._ask(contact, now_ns)
         if local:
             return self._search(now_ns, local=False)
-        self._search_due_ns = now_ns + self._jitter(self._config.search_ns)
-        return []
+        # A root in the author's place, for the time being: as soon as somebody nearer may be asked
+        # again, or after a while.
+        waits = [self._avoid.get(contact.node, 0) - now_ns for contact in nearer]
+        delay_ns = min([self._jitter(self._config.search_ns), *[one for one in waits if one > 0]])
+        return [SetTimer((JOIN, self._id), delay_ns)]
 
     def timed_out(self, now_ns: int) -> list[Effect]:
-        """Whoever was asked did not answer."""
+        """Whoever was asked did not answer; or it is time to look for somebody once more."""
         if self.asked is None:
-            return []
+            waits = self.is_root and not self.is_author and not self.searching
+            return self._search(now_ns, local=False) if waits else []
         self._avoid[self.asked] = now_ns + self._config.avoid_ns
         return [*self._stop_asking(), *self._seek(now_ns)]
 
@@ -257,15 +261,12 @@ class Tree:
         return self._join(peer, now_ns) if peer == self.asked else []
 
     def beat(self, now_ns: int) -> list[Effect]:
-        """Part with neighbours that are silent, greet the others; look for somebody nearer to the
-        author."""
+        """Part with neighbours that are silent, and greet the others."""
         self._avoid = {peer: until for peer, until in self._avoid.items() if until > now_ns}
         effects: list[Effect] = []
         for peer in self.neighbours:
             if now_ns - self._heard.get(peer, now_ns) > self._config.silence_ns:
                 effects += self.left(peer, now_ns)
-        if self.is_root and self.settled and not self.is_author and now_ns >= self._search_due_ns:
-            effects += self._search(now_ns, local=False)
         greeting = self._greet(now_ns)
         if self.parent is not None:
             effects.append(say(self.parent, greeting))
