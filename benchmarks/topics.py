@@ -7,8 +7,9 @@
 Sixteen nodes in this process, over loopback WebSockets, as `shoal.Node` runs them: all are in the
 DHT and in the tree of one topic, every event is checked by every node, told to its application, and
 put into the DHT, on every other node. A delivery is an event at a node other than its publisher.
-`window` events are published at once, and have arrived everywhere before the next ones. CPU time is that of the whole process, with the kernel's
-part of it, until the last delivery, and again until the DHT holds all of them.
+`window` events are published at once, and have arrived everywhere before the next ones. CPU time
+is that of the whole process, with the kernel's part of it, until the last delivery, and again until
+the DHT holds all of them.
 
     verify       one signature check and nothing else: no verified delivery costs less
     delivery     microseconds of CPU per delivery, the DHT's work in it that was done meanwhile

@@ -35,6 +35,12 @@ def test_a_tiny_overlay_has_figures() -> None:
         assert (row["gossipsub"], row["ratio"]) == (None, None)
 
 
+def test_a_tiny_topic_has_figures() -> None:
+    result = run("benchmarks/topics.py", "--events", "16", "--repeat", "1")
+    assert min(result.values()) > 0
+    assert result["delivery_us"] <= result["stored_us"]
+
+
 @pytest.mark.parametrize(
     "shape", [("--nodes", "24", "--size", "532480"), ("--nodes", "25", "--simulated")]
 )
