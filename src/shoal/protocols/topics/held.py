@@ -177,9 +177,8 @@ class HeldTopics:
         if state.log.knows(entry.id) or not (for_log or state.log.follows(entry.id)):
             return effects  # an application asked for it, or it came along with such a one
         entry.put_ns = now_ns  # by its publisher
-        if not entry.number:
-            entry.number, stored = self.archive.add(encode_descriptor(entry.event), ARCHIVE)
-            effects += stored
+        entry.number, stored = self.archive.add(encode_descriptor(entry.event), ARCHIVE)
+        effects += stored
         return [*effects, *self._add(state, entry, now_ns)]
 
     def _publish(self, state: TopicState, entry: Entry, block: bytes, now_ns: int) -> list[Effect]:
