@@ -72,11 +72,25 @@ def read_varint(raw: bytes, at: int) -> tuple[int, int]:
 def read_fields(raw: bytes) -> Fields:
     """All fields of a message by number, each with all its values."""
     fields: Fields = {}
-    at = 0
-    while at < len(raw):
-        tag, at = read_varint(raw, at)
-        value, at = _read_value(raw, at, tag & 7)
-        fields.setdefault(tag >> 3, []).append(value)
+    at, size = 0, len(raw)
+    while at < size:
+        tag = raw[at]
+        # Nearly all tags and lengths are one byte: a call for each would be half of the work.
+        if tag < 128:
+            at += 1
+        else:
+            tag, at = read_varint(raw, at)
+        value: int | bytes
+        if tag & 7 == _BYTES and at < size and raw[at] < 128 and at + raw[at] < size:
+            end = at + 1 + raw[at]
+            value, at = raw[at + 1 : end], end
+        else:
+            value, at = _read_value(raw, at, tag & 7)
+        known = fields.get(tag >> 3)
+        if known is None:
+            fields[tag >> 3] = [value]
+        else:
+            known.append(value)
     if 0 in fields:
         raise MalformedMessage("a field has the number 0: they begin at 1")
     return fields
