@@ -107,7 +107,8 @@ class Peer:
         token = len(self._answers)
         self._answers[token] = asyncio.get_running_loop().create_future()
         await self.host.issue(self.machine, command, token)
-        return await asyncio.wait_for(self._answers[token], ANSWER_S_MAX)
+        async with asyncio.timeout(ANSWER_S_MAX):
+            return await self._answers[token]
 
     def _told(self, event: Any) -> None:
         if isinstance(event, DhtReady):

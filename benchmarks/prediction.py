@@ -104,7 +104,8 @@ async def measure(nodes: int, messages: int, delay_s: DelayOf | None, place: Any
             begin_ns = time.time_ns()
             await streams[at].publish(number)
             for other, subscription in enumerate(subscriptions):
-                message = await asyncio.wait_for(anext(subscription), PATIENCE_S)
+                async with asyncio.timeout(PATIENCE_S):
+                    message = await anext(subscription)
                 if other != at:
                     took_ms[members[at].id].append((message.received_ns - begin_ns) / 1e6)
             await asyncio.sleep(PAUSE_S)

@@ -124,7 +124,8 @@ class Load:
         """Wait for one more."""
         self._news.clear()
         try:
-            await asyncio.wait_for(self._news.wait(), ANSWER_S_MAX)
+            async with asyncio.timeout(ANSWER_S_MAX):
+                await self._news.wait()
         except TimeoutError:
             raise Failure(f"nothing was acknowledged for {ANSWER_S_MAX:g} s") from None
 

@@ -113,7 +113,8 @@ class WorkerProcess:
             assert self.process.stdin is not None
             self.process.stdin.close()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.process.wait(), END_S)
+                async with asyncio.timeout(END_S):
+                    await self.process.wait()
         await self.kill()
 
     async def _listen(self) -> None:

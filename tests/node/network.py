@@ -96,7 +96,8 @@ async def take(messages: Subscription, count: int) -> list[Message]:
 async def nothing_more(messages: Subscription, during_s: float = 0.1) -> None:
     """No message comes."""
     try:
-        message = await asyncio.wait_for(anext(messages), during_s)
+        async with asyncio.timeout(during_s):
+            message = await anext(messages)
     except TimeoutError:
         return
     raise AssertionError(f"one too many: {message}")

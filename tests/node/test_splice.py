@@ -113,7 +113,8 @@ class Meeting:
         while True:
             patience_s = PATIENCE_S if len(got) < count else quiet_s
             try:
-                got.append(await asyncio.wait_for(anext(self.subscription), patience_s))
+                async with asyncio.timeout(patience_s):
+                    got.append(await anext(self.subscription))
             except TimeoutError:
                 return got
 
@@ -327,6 +328,7 @@ def test_a_read_that_begins_after_the_node_was_closed_does_not_hang() -> None:
         reading = meeting.history.messages([ReadHistory(STREAM, 0, ALL)])
         meeting.history.close()
         with pytest.raises(UsageError, match="this node is closed"):
-            await asyncio.wait_for(anext(reading), 1)
+            async with asyncio.timeout(1):
+                await anext(reading)
 
     asyncio.run(main())

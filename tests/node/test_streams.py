@@ -15,7 +15,7 @@ from shoal.kernel.records import Delivered, Published, Sent
 from shoal.node import NetworkFile, Node, Stream
 from shoal.node import node as module
 from shoal.node.network_file import NodeSection, PeerEntry, TrackerSection
-from shoal.protocols.streams.commands import JSON
+from shoal.protocols.streams.commands import JSON, StreamReady
 from tests.node.network import Town, contents, in_town, nothing_more, run, take
 from tests.transport.recorder import until
 
@@ -393,6 +393,24 @@ def test_cancelled_subscriptions_and_publications_leave_no_trace() -> None:
             assert not node._streams.streams
 
     run(main())
+
+
+def test_whoever_cancels_a_join_as_it_succeeds_is_heard() -> None:
+    async def scenario(town: Town) -> None:
+        (node,) = await town.move_in()
+        joining = asyncio.ensure_future(node.join(SOMEBODY + "/x"))
+        ready = []
+
+        def cancel(event: object) -> None:
+            if type(event) is StreamReady:
+                ready.append(joining.cancel())
+
+        node.host.listeners.append(cancel)
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+        assert ready == [True]
+
+    in_town(scenario)
 
 
 def test_a_cancelled_reader_and_its_successor_miss_nothing() -> None:

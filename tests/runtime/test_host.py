@@ -373,7 +373,8 @@ def test_patience_with_a_stuck_peer_ends_and_costs_once() -> None:
         begin_s = time.monotonic()
         await asyncio.gather(*(alice.host.wait_for_room(100 * MS_NS) for _ in range(3)))
         assert time.monotonic() - begin_s >= 0.09
-        await asyncio.wait_for(alice.host.wait_for_room(3600 * S_NS), 10)
+        async with asyncio.timeout(10):
+            await alice.host.wait_for_room(3600 * S_NS)
         # At the bound the link is given up, and whoever wants it hears so.
         alice.send(bob, *range(300), padding=1024)
         await until(lambda: alice.machine.heard(LinkClosed))
@@ -391,7 +392,8 @@ def test_a_peer_that_goes_away_takes_its_congestion_along() -> None:
         waiting = asyncio.ensure_future(alice.host.wait_for_room(3600 * S_NS))
         await asyncio.sleep(0)
         alice.host.connections[bob.id]._carrier.abort("lost")  # type: ignore[attr-defined]
-        await asyncio.wait_for(waiting, 10)
+        async with asyncio.timeout(10):
+            await waiting
 
     perform(scenario)
 

@@ -105,7 +105,8 @@ def test_a_peer_that_does_not_read_holds_nobody_up_for_long() -> None:
         bob.do(PauseReading(alice.id))
         alice.send(bob, *range(300), padding=10_000)
         await asyncio.sleep(0.01)
-        await asyncio.wait_for(alice.host.stop(), 10)
+        async with asyncio.timeout(10):
+            await alice.host.stop()
 
     perform(scenario)
 

@@ -316,7 +316,8 @@ class Node:
             membership.subscriptions.append(subscription)
         try:
             await self.host.issue(streams, self._join(stream, subscribe=subscription is not None))
-            await asyncio.wait_for(membership.ready.wait(), JOIN_TIMEOUT_S)
+            async with asyncio.timeout(JOIN_TIMEOUT_S):
+                await membership.ready.wait()
             self._stream_machine()
         except TimeoutError:
             await self._exit(stream, subscription)

@@ -138,7 +138,8 @@ class Splice:
             self._direct = True
             until_s = min(self._tail_s, self._over_s)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, until_s - _now_s()))
+                async with asyncio.timeout(until_s - _now_s()):
+                    await self._wake.wait()
             if _now_s() >= self._tail_s:
                 await self._read_tail()
         await self._drain()

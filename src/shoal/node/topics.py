@@ -259,7 +259,8 @@ class NodeTopics:
         self._questions[question] = None
         try:
             await self._host.issue(machine or self.machine, command, question)
-            answer = await asyncio.wait_for(question.answer, ANSWER_TIMEOUT_S)
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                answer = await question.answer
         except TimeoutError:
             raise TopicUnavailable(
                 f"{what}: no answer within {ANSWER_TIMEOUT_S:g} s: is this node cut off?"
@@ -274,7 +275,8 @@ class NodeTopics:
     async def _when_ready(self) -> None:
         """Once this node has found its neighbours: before that, nobody else is asked."""
         try:
-            await asyncio.wait_for(self._ready.wait(), JOIN_TIMEOUT_S)
+            async with asyncio.timeout(JOIN_TIMEOUT_S):
+                await self._ready.wait()
         except TimeoutError:
             raise TopicUnavailable(self._alone()) from None
         if self._closed:

@@ -257,7 +257,8 @@ class RuntimeHost(Host):
         if self._room.is_set():
             return
         try:
-            await asyncio.wait_for(self._room.wait(), seconds(patience_ns))
+            async with asyncio.timeout(seconds(patience_ns)):
+                await self._room.wait()
         except TimeoutError:
             self._congested.clear()
             self._room.set()

@@ -135,7 +135,8 @@ async def _watch(
     """Show how it goes until the publisher is done."""
     while not stop.is_set():
         with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), LOOK_S)
+            async with asyncio.timeout(LOOK_S):
+                await stop.wait()
         _check_alive(workers)
         show(snapshot_of(_known(workers), settings, time.perf_counter() - begin))
         publisher = workers[0].figures
@@ -192,8 +193,8 @@ async def _stop(workers: list[WorkerProcess]) -> None:
     for worker in workers:
         worker.tell(Stop())
     try:
-        ends = [worker.process.wait() for worker in workers]
-        await asyncio.wait_for(asyncio.gather(*ends), STOP_S)
+        async with asyncio.timeout(STOP_S):
+            await asyncio.gather(*(worker.process.wait() for worker in workers))
     except TimeoutError:
         raise ShoalError(f"a worker process did not end within {STOP_S:.0f} s") from None
     await asyncio.gather(*(worker.reading for worker in workers))
