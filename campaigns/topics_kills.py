@@ -354,7 +354,7 @@ def _workload(settings: Settings, rng: Random) -> Workload:
     topics = tuple(TopicPlan(BOOTSTRAPS + topic, everybody) for topic in (ORDERED, OPEN))
     interval_ms = settings.seconds * 1000 / settings.events
     events = [
-        EventPlan(rng.choice((ORDERED, OPEN)), 0, settings.size_bytes, 0, number * interval_ms)
+        EventPlan(rng.choice((ORDERED, OPEN)), 0, settings.size_bytes, number * interval_ms)
         for number in range(settings.events)
     ]
     return Workload(topics, tuple(events))

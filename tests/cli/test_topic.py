@@ -28,7 +28,8 @@ from shoal.protocols.topics.messages import (
     Stamp,
     Want,
 )
-from shoal.protocols.topics.rpc import add_length, encode_rpc
+from shoal.protocols.topics.protobuf import varint
+from shoal.protocols.topics.rpc import encode_rpc
 from shoal.protocols.topics.signing import publish_event, sign_event, sign_topic
 from tests.cli.test_app import ends
 from tests.support.topics import (
@@ -98,7 +99,7 @@ def test_the_fields_have_the_names_of_the_thesis(capsys: pytest.CaptureFixture[s
 def test_the_originals_rpc(prefix: bool, capsys: pytest.CaptureFixture[str]) -> None:
     def sent(name: str) -> str:
         raw = bytes.fromhex(RPCS[name])
-        return (add_length(raw) if prefix else raw).hex()
+        return (varint(len(raw)) + raw if prefix else raw).hex()
 
     join = decoded(capsys, "--rpc", sent("join"))
     assert (join["kind"], join["cid"], join["canonical_hex"]) == ("rpc", None, RPCS["join"])

@@ -10,7 +10,7 @@ from shoal.lab.topics.workload import EventPlan, TopicPlan, Workload
 READERS = (0, 1, 2)
 WORKLOAD = Workload(
     (TopicPlan(0, READERS), TopicPlan(3, (3, 0))),
-    tuple(EventPlan(topic, 0, 20, 0, 0.0) for topic in (0, 0, 0, 1)),
+    tuple(EventPlan(topic, 0, 20, 0.0) for topic in (0, 0, 0, 1)),
 )
 ALL = (0, 1, 2, 3)
 

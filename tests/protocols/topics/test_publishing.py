@@ -29,6 +29,7 @@ from shoal.protocols.topics.descriptors import (
     TopicDescriptor,
 )
 from shoal.protocols.topics.head_records import make_record
+from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (
     JoinTopic,
     Path,
@@ -336,7 +337,7 @@ def test_requests_are_refused_for_a_reason() -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_an_old_request_is_not_published_again(restart: bool) -> None:
-    topic, config = topic_by(0), TopicsConfig(events_bytes_max=3 * 1100)
+    topic, config = topic_by(0), TopicsConfig(events_bytes_max=3 * (ENTRY_BYTES + 64))
     id = id_of(topic)
     bench = author_of(topic, config)
     event = request_by(1, id, b"once")

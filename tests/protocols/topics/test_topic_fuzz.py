@@ -24,6 +24,7 @@ from shoal.protocols.topics.commands import (
 )
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.descriptors import ANYONE, EventDescriptor, EventLinking
+from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (
     Digest,
     Heads,
@@ -124,7 +125,9 @@ commands = st.sampled_from(
 )
 
 
-CONFIG = TopicsConfig(children_max=2, events_bytes_max=8 * 1100, gap_patience_ns=30 * S_NS)
+CONFIG = TopicsConfig(
+    children_max=2, events_bytes_max=8 * (ENTRY_BYTES + 64), gap_patience_ns=30 * S_NS
+)
 
 
 def bench() -> TopicBench:

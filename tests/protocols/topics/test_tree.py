@@ -104,10 +104,10 @@ def test_a_join_goes_to_the_nearest_known_peer_and_its_answer_is_a_path() -> Non
     assert tree.enter(NOW) == [search(True)]
     assert tree.enter(NOW) == []
     assert tree.found((FARTHER[0], P, Q), True, NOW) == [dial(P), TIMER]
-    assert not tree.settled
+    assert (tree.parent, tree.asked) == (None, P.node)
     assert opened(tree, P) == [join_at(P)]
     assert tree.path_told(P.node, (ROOT, P), NOW) == [STOP, say(P.node, GREETING)]
-    assert (tree.parent, tree.path, tree.settled) == (P.node, (ROOT, P), True)
+    assert (tree.parent, tree.path, tree.asked) == (P.node, (ROOT, P), None)
     assert tree.path_told(P.node, (ROOT, P), NOW) == []
     tree.check_invariants()
 
@@ -123,7 +123,7 @@ def test_a_link_that_is_up_is_used_at_once() -> None:
 def test_the_author_is_the_root_and_looks_for_nobody() -> None:
     tree = tree_of(AUTHOR)
     assert tree.enter(NOW) == []
-    assert (tree.is_author, tree.is_root, tree.settled) == (True, True, True)
+    assert (tree.is_author, tree.is_root, tree.searching) == (True, True, False)
     me = contact_of(AUTHOR)
     assert tree.joined(P.node, P.addresses, NOW) == [
         dial(P),
@@ -149,7 +149,8 @@ def test_who_knows_nobody_nearer_stands_in_for_the_author() -> None:
     assert isinstance(timer, SetTimer)
     assert timer.key == TIMER.key
     assert CONFIG.search_ns / 2 <= timer.delay_ns <= 2 * CONFIG.search_ns
-    assert (tree.is_root, tree.settled, tree.is_author) == (True, True, False)
+    assert (tree.is_root, tree.is_author) == (True, False)
+    assert (tree.searching, tree.asked) == (False, None)
     # It looks again from time to time, and joins whoever is nearer.
     assert tree.beat(NOW) == []
     assert tree.timed_out(NOW) == [search(False)]

@@ -18,6 +18,7 @@ from shoal.protocols.topics.commands import (
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.descriptors import ANYONE, EventLinking
 from shoal.protocols.topics.head_records import heads_of, judge_topics, make_record, own_key
+from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (
     Digest,
     JoinTopic,
@@ -189,6 +190,7 @@ def test_a_root_that_is_not_the_author_watches_head_records() -> None:
     bench.dht.keep(id_of(event), encode_descriptor(event))
     passes(bench, 2 * CONFIG.watch_ns)
     assert bench.payloads("s") == [b"lost by the tree"]
+    assert bench.state(ID).sync_heads == {}, "only a publisher that lost its memory needs them"
 
 
 def test_nobody_elses_record_counts_as_ours() -> None:
@@ -220,7 +222,7 @@ def test_a_record_that_is_nonsense_changes_nothing() -> None:
 
 
 def test_the_floor_that_retention_raised_is_kept() -> None:
-    bench = author(TopicsConfig(events_bytes_max=3 * 1100))
+    bench = author(TopicsConfig(events_bytes_max=3 * (ENTRY_BYTES + 64)))
     for number in range(8):
         bench.command(Publish(ID, b"%d" % number))
     passes(bench, 2 * CONFIG.beat_ns)
@@ -236,7 +238,7 @@ def test_the_floor_that_retention_raised_is_kept() -> None:
 def test_forks_that_retention_cut_off_are_ready_after_a_restart() -> None:
     topic = topic_by(0, linking=EventLinking.CUSTOM)
     id = id_of(topic)
-    bench = TopicBench(0, TopicsConfig(events_bytes_max=3 * 1100))
+    bench = TopicBench(0, TopicsConfig(events_bytes_max=3 * (ENTRY_BYTES + 64)))
     bench.command(AddTopic(topic))
     for payload in (b"one", b"two", b"three"):
         bench.command(Publish(id, payload))

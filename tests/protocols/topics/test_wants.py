@@ -13,7 +13,7 @@ from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.config import MESSAGES_MAX, PAYLOAD_BYTES_MAX, TopicsConfig
 from shoal.protocols.topics.descriptors import EventDescriptor
 from shoal.protocols.topics.links import Links
-from shoal.protocols.topics.log import Entry
+from shoal.protocols.topics.log import ENTRY_BYTES, Entry
 from shoal.protocols.topics.messages import Lacks, PublishEvent, Want
 from shoal.protocols.topics.rpc import encode_rpc
 from shoal.protocols.topics.signing import core_cid
@@ -96,7 +96,7 @@ def test_an_answer_has_bounds() -> None:
     state = state_of(CHAIN)
     few = TopicsConfig(want_batch=3)
     assert answer(state, [NAMES[7]], config=few)[0] == NAMES[7:3:-1]
-    small = TopicsConfig(want_bytes=2 * 1100)
+    small = TopicsConfig(want_bytes=2 * (ENTRY_BYTES + 64))
     assert answer(state, [NAMES[7]], config=small)[0] == NAMES[7:4:-1]
 
 

@@ -77,10 +77,6 @@ class TopicsNetwork(WorkloadNetwork):
         self._names = {made.id: f"topic {number}" for number, made in enumerate(self.topics)}
         self._reading = False
 
-    def topic_machine(self, number: int) -> TopicNode:
-        """The topics machine of a running node."""
-        return cast(TopicNode, self.nodes[number].machines[TOPICS_SLOT])
-
     # Machines
 
     def make_machines(self, number: int, node: SimNode) -> Sequence[Machine]:

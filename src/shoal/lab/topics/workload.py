@@ -43,7 +43,6 @@ class EventPlan(msgspec.Struct, frozen=True, gc=False):
     author: int
     """A reader of the topic, as whoever comments is."""
     size_bytes: int
-    injector: int
     at_ms: float
     """After the first moment of publishing."""
 
@@ -94,7 +93,6 @@ def make_workload(
             topic=topic,
             author=rng.choice(plans[topic].readers),
             size_bytes=rng.randint(size_bytes // 2, size_bytes + (size_bytes + 1) // 2),
-            injector=number % injectors,
             at_ms=(number // injectors + rng.random()) * round_ms,
         )
         for number, topic in enumerate(order)

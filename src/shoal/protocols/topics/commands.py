@@ -144,16 +144,3 @@ class CommandRefused(msgspec.Struct, frozen=True, gc=False):
 
     reason: str
     token: Hashable
-
-
-COMMANDS = (
-    AddTopic,
-    FindTopic,
-    Subscribe,
-    Grant,
-    Unsubscribe,
-    Publish,
-    AwaitStored,
-    Fetch,
-    Pin,
-)

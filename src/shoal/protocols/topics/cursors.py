@@ -44,9 +44,6 @@ class Cursors:
     def __len__(self) -> int:
         return len(self._cursors)
 
-    def __contains__(self, token: Hashable) -> bool:
-        return token in self._cursors
-
     def add(self, cursor: Cursor) -> None:
         """One more subscription."""
         self._cursors[cursor.token] = cursor

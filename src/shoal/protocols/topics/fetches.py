@@ -6,6 +6,7 @@ that does not answer, or lacks an event, is made up for by the next one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 
 import msgspec
@@ -103,8 +104,7 @@ class Fetches:
             return []
         effects: list[Effect] = []
         batches: dict[NodeId, list[Cid]] = {}
-        under_way = [wanted.asked for wanted in self._wanted.values() if wanted.asked is not None]
-        room = {peer: self._config.want_batch - under_way.count(peer) for peer in set(under_way)}
+        under_way = Counter(one.asked for one in self._wanted.values() if one.asked is not None)
         in_dht = sum(wanted.in_dht for wanted in self._wanted.values())
         neighbours = list(self._neighbours())
         for id, wanted in self._wanted.items():
@@ -118,7 +118,8 @@ class Fetches:
                     effects.append(Send(Get(id, (GET, self._topic, id)), (self._here,)))
                 continue
             batch = batches.setdefault(peer, [])
-            if len(batch) < room.get(peer, self._config.want_batch):
+            if under_way[peer] < self._config.want_batch:
+                under_way[peer] += 1
                 batch.append(id)
                 wanted.asked = peer
                 wanted.tried[peer] = None

@@ -23,7 +23,9 @@ from shoal.protocols.topics.cid import Cid, show_cid
 from shoal.protocols.topics.config import REMEMBERED_MAX
 from shoal.protocols.topics.descriptors import EventDescriptor
 
-ENTRY_BYTES = 1024  # what an event costs in memory besides its payload, as measured
+# What an event costs in memory besides its payload: 1,140 to 1,390 bytes by tracemalloc, in logs of
+# 2,000 to 30,000 signed events, decoded from the wire or from disk. Rounded up: limits build on it.
+ENTRY_BYTES = 1400
 
 
 class Entry(msgspec.Struct):
@@ -65,8 +67,8 @@ class TopicLog:
         """How many were ready and are gone: where `order` begins."""
         self.heads: dict[Cid, int] = {}
         """Events that nothing follows, and when they were created."""
-        self.absent: dict[Cid, int] = {}
-        """Events that others here follow, and which are not: since when."""
+        self.absent: dict[Cid, None] = {}
+        """Events that others here follow, and which are not."""
         self.last: Cid | None = None
         """The last event that became ready, of those that are not past: what a new one follows."""
         self.settled: dict[Cid, None] = {}
@@ -201,7 +203,7 @@ class TopicLog:
             return self._make_ready([entry])
         self._waiting.setdefault(parent, []).append(entry.id)
         if parent not in self.events:
-            self.absent.setdefault(parent, entry.arrived_ns)
+            self.absent[parent] = None
         return []
 
     def _is_settled(self, id: Cid) -> bool:

@@ -43,7 +43,6 @@ from shoal.protocols.topics.protobuf import (
     number_field,
     read_varint,
     text_field,
-    varint,
 )
 from shoal.protocols.topics.rpc_descriptors import (
     CREATED,
@@ -129,13 +128,9 @@ def decode_rpc(raw: bytes) -> tuple[Message, ...]:
         raise MalformedMessage(str(error)) from None
 
 
-def add_length(rpc: bytes) -> bytes:
-    """The RPC as it stands in a byte stream: its length in front, as a varint."""
-    return varint(len(rpc)) + rpc
-
-
 def strip_length(frame: bytes) -> bytes:
-    """The RPC behind its length; MalformedMessage unless the frame is exactly that."""
+    """The RPC behind its length, a varint, as in a byte stream; MalformedMessage unless the frame
+    is exactly that."""
     size, start = read_varint(frame, 0)
     if size != len(frame) - start:
         raise MalformedMessage(f"an RPC of {size} bytes is announced, {len(frame) - start} follow")

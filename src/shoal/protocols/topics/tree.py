@@ -116,13 +116,6 @@ class Tree:
         """Whether this node is the root, or stands in for it."""
         return self.entered and self.parent is None
 
-    @property
-    def settled(self) -> bool:
-        """Whether this node has a place: a parent, or nobody to ask."""
-        return self.parent is not None or (
-            self.entered and not self.searching and self.asked is None
-        )
-
     def is_neighbour(self, peer: NodeId) -> bool:
         return peer == self.parent or peer in self.children
 

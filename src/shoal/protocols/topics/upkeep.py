@@ -113,7 +113,8 @@ class Upkeep:
                 if len(state.records) > RECORDS_MAX:
                     del state.records[next(iter(state.records))]
             for head in heads:
-                state.sync_heads[head] = None
+                if not state.synced:
+                    state.sync_heads[head] = None
                 if not state.log.knows(head):
                     state.fetches.need(head, None, now_ns)
         return [*state.fetches.ask(now_ns), *self._try_sync(state, now_ns)]
@@ -130,7 +131,6 @@ class Upkeep:
 
     def _try_sync(self, state: TopicState, now_ns: int) -> list[Effect]:
         if state.synced:
-            state.sync_heads.clear()
             return []
         # Records lag behind by some seconds, so a neighbour has to say what its heads come to, too.
         # That there is none, and nothing in the DHT, is not believed at once: nodes have to be
