@@ -18,7 +18,7 @@ from shoal.base.units import S_NS
 from shoal.identity import PrivateKey
 from shoal.node.topic_events import Event, PublishedEvent
 from shoal.node.topic_role import TopicRole
-from shoal.protocols.dht.commands import DhtReady, Get, GetDone, Put, PutDone
+from shoal.protocols.dht.commands import DhtReady, Get, GetDone
 from shoal.protocols.dht.config import K
 from shoal.protocols.dht.node import DhtNode
 from shoal.protocols.topics.canonical import encode_descriptor
@@ -27,6 +27,7 @@ from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,
     AwaitStored,
+    AwaitTopicStored,
     CommandRefused,
     EventAccepted,
     EventArrived,
@@ -156,9 +157,8 @@ class NodeTopics:
     async def topic_stored(self, id: Cid, topic: TopicDescriptor, replicas: int) -> int:
         """Wait until so many others keep a topic."""
         _check_replicas(replicas)
-        command = Put(id, encode_descriptor(topic), replicas)
-        what = f"the replicas of topic {show_cid(id)}"
-        answer = await self._ask(command, what, PutDone, machine=self._dht)
+        command = AwaitTopicStored(topic, replicas)
+        answer = await self._ask(command, f"the replicas of topic {show_cid(id)}", EventStored)
         return _enough(f"topic {show_cid(id)}", answer.replicas, replicas)
 
     async def pin(self, topic: Cid, *, pinned: bool) -> None:

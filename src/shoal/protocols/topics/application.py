@@ -17,6 +17,7 @@ from shoal.protocols.topics.commands import (
     LIVE,
     AddTopic,
     AwaitStored,
+    AwaitTopicStored,
     EventFound,
     EventStored,
     Fetch,
@@ -70,6 +71,10 @@ class Application:
                 return self._unsubscribe(subscription, now_ns)
             case AwaitStored(event, replicas):
                 return self._await_stored(event, replicas, token, now_ns)
+            case AwaitTopicStored(topic, replicas):
+                block = encode_descriptor(topic)
+                id = cid_of(block)
+                return self._held.storing.wait(id, {id: block}, replicas, token)
             case Fetch():
                 return self._fetch(command, token, now_ns)
             case Pin(id, pinned):

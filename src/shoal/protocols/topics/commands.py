@@ -71,6 +71,13 @@ class AwaitStored(msgspec.Struct, frozen=True, gc=False):
     replicas: int
 
 
+class AwaitTopicStored(msgspec.Struct, frozen=True, gc=False):
+    """Tell when so many other nodes keep a topic's descriptor; answered by EventStored."""
+
+    topic: TopicDescriptor
+    replicas: int
+
+
 class Fetch(msgspec.Struct, frozen=True, gc=False):
     """Find an event by its CID: here, in the tree, in the DHT; answered by EventFound."""
 
@@ -124,7 +131,7 @@ class PublishRefused(msgspec.Struct, frozen=True, gc=False):
 
 
 class EventStored(msgspec.Struct, frozen=True, gc=False):
-    """Told: so many other nodes keep the event; fewer than asked for if no more will."""
+    """Told: so many other nodes keep the event or topic; fewer than asked for if no more will."""
 
     id: Cid
     replicas: int
