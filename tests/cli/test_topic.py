@@ -141,7 +141,7 @@ def test_every_message_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
             Redirect(TOPIC_CID, (), STAMP),
             PublishAnswer(TOPIC_CID, META_CID, None, STAMP, "over quota"),
             Path(TOPIC_CID, (Contact(ALICE.address, ("ws://127.0.0.1:1",)),), STAMP),
-            Want(TOPIC_CID, (META_CID,), STAMP),
+            Want(TOPIC_CID, (META_CID,), STAMP, behind=7),
             Lacks(TOPIC_CID, (META_CID,), STAMP),
             Digest(TOPIC_CID, 60_000, ((120_000, 255),), STAMP),
         ]
@@ -170,6 +170,8 @@ def test_every_message_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "op: REQUEST_TO_PUBLISH" in shown
     assert "reason: over quota" in shown
+    assert "behind: 7" in shown
+    assert "floor_ms: 60000" in shown
     assert shown.count("signatures: valid") == 3
 
 

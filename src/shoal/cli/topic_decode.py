@@ -135,7 +135,8 @@ def _message(message: Message) -> Fields:
         case messages.Path(_, path):
             return shown | {"path": _contacts(path)}
         case messages.Want(_, events):
-            return shown | {"events": _cids(events), "known": _cids(message.known)}
+            known = {"known": _cids(message.known), "behind": message.behind}
+            return shown | {"events": _cids(events)} | known
         case messages.Lacks(_, events):
             return shown | {"events": _cids(events)}
         case messages.Digest(_, floor_ms, spans):
@@ -252,6 +253,8 @@ def _lines(value: Any, indent: str = "") -> Iterator[str]:
 def _shown(item: Any) -> str:
     if isinstance(item, bool):
         return "yes" if item else "no"
+    if isinstance(item, int):
+        return str(item)
     return _safe(item) if isinstance(item, str) and item else "none"
 
 

@@ -8,6 +8,7 @@ STREAMS = 1  # protocol numbers are forever: frames carry them
 HISTORY = 2
 DHT = 3
 TOPICS = 4
+SEARCH = 5
 
 
 class Codec(Protocol):
