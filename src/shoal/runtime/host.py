@@ -246,10 +246,9 @@ class RuntimeHost(Host):
 
     def send_queue_changed(self, link: Link, *, high: bool) -> None:
         peer = link.peer.node
-        if self.connections.get(peer) is not link:
-            return
-        self._note_queue(peer, high=high)
-        self._guard(lambda: self.queue_changed(peer, high=high))
+        if self.connections.get(peer) is link:
+            self._note_queue(peer, high=high)
+            self._guard(lambda: self.queue_changed(peer, high=high))
 
     async def wait_for_room(self, patience_ns: int) -> None:
         """Wait until no send queue is high, or patience ends: then the laggards are ignored until
