@@ -194,6 +194,21 @@ class EventDelivered(Record, frozen=True, gc=False):
     age_us: int
 
 
+# Search
+
+
+class BubbleStep(Record, frozen=True, gc=False):
+    """A part of a bubble came to a node."""
+
+    bubble: bytes
+    size: int
+    start: int
+    end: int
+    outcome: str
+    """handled: its first position is here; collision: the bubble was here before, and the part went
+    on as it is; dropped: it came too often; congested: a part of it was not sent on."""
+
+
 # The world, as the simulator sets it
 
 

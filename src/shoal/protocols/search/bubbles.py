@@ -1,0 +1,129 @@
+"""Bubbles of our own: their size, their header, and the way into the network.
+
+Data and queries share one rule: the product of their sizes is c^2 T. Data is always cast for the
+network's certainty, so that whoever asks for another one only changes the size of its question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil
+from random import Random
+
+import msgspec
+
+from shoal.base.errors import UsageError
+from shoal.base.units import MS_NS
+from shoal.identity import PrivateKey
+from shoal.kernel.effects import Effect
+from shoal.protocols.search.addresses import AddressRecord
+from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.headers import BubbleHeader, sign_header
+from shoal.protocols.search.limits import NONCE_BYTES
+from shoal.protocols.search.messages import BubbleCast, Totals
+from shoal.protocols.search.payloads import Payload, encode_payload, type_of
+from shoal.protocols.search.sizes import (
+    bubble_size,
+    certainty_of,
+    confidence_of,
+    size_limit,
+    threshold,
+)
+
+Send = Callable[[BubbleCast, int], list[Effect]]
+
+
+class Bubble(msgspec.Struct, gc=False):
+    """One of our own; its slices are cast one after the other."""
+
+    kind: int
+    total: int
+    header: BubbleHeader
+    payload: bytes
+    id: bytes
+    cast_to: int = 0
+    """Positions that were cast."""
+
+
+class Bubbles:
+    """Makes and casts them."""
+
+    def __init__(
+        self,
+        key: PrivateKey,
+        record: AddressRecord,
+        totals: Callable[[], Totals | None],
+        send: Send,
+        rng: Random,
+        config: SearchConfig,
+    ) -> None:
+        self._key = key
+        self._record = record
+        self._totals = totals
+        self._send = send
+        self._rng = rng
+        self._config = config
+        self.balance = 1.0
+        """How much larger data bubbles are than those of queries, by what both cost."""
+
+    @property
+    def default_confidence(self) -> float:
+        return self._config.confidence
+
+    @property
+    def life_ns(self) -> int:
+        """How long a bubble may be under way."""
+        return self._config.bubble_ns
+
+    def data_size(self) -> int:
+        """Nodes that keep a document."""
+        certainty = certainty_of(self._config.confidence)
+        return bubble_size(certainty, self.balance, self._known())
+
+    def query_size(self, confidence: float) -> int:
+        """Nodes that a question has to reach, to meet any document with this probability."""
+        wanted = certainty_of(confidence) ** 2 * self._reach() / self.data_size()
+        return max(1, min(ceil(wanted), size_limit(self._known())))
+
+    def confidence(self, asked: int) -> float:
+        """The probability to have met a document, when so many nodes were asked."""
+        return confidence_of((asked * self.data_size() / self._reach()) ** 0.5)
+
+    def nodes(self) -> float:
+        """Of the whole network, as it was measured."""
+        return self._known().nodes
+
+    def make(self, payload: Payload, total: int, life_ns: int, now_ns: int) -> Bubble:
+        """A bubble that was not cast yet."""
+        kind, encoded = type_of(payload), encode_payload(payload)
+        header = sign_header(
+            self._key,
+            self._record,
+            kind=kind,
+            total=total,
+            payload=encoded,
+            nonce=self._rng.randbytes(NONCE_BYTES),
+            expires_ms=(now_ns + life_ns) // MS_NS,
+        )
+        id = BubbleCast(None, total, total, 0, total, kind, header, encoded).id
+        return Bubble(kind, total, header, encoded, id)
+
+    def cast(self, bubble: Bubble, end: int, now_ns: int) -> list[Effect]:
+        """Its next positions, up to there."""
+        start, bubble.cast_to = bubble.cast_to, end
+        total = bubble.total
+        cast = BubbleCast(
+            None, total, total, start, end, bubble.kind, bubble.header, bubble.payload
+        )
+        return self._send(cast, now_ns)
+
+    def _reach(self) -> float:
+        """T; where it makes no sense, the whole network: everybody gets everything then."""
+        totals = self._known()
+        return max(1.0, threshold(totals) or totals.nodes)
+
+    def _known(self) -> Totals:
+        totals = self._totals()
+        if totals is None:
+            raise UsageError("this node has not joined the search network yet: wait for `joined`")
+        return totals

@@ -1,0 +1,221 @@
+"""What this node keeps: its own documents, and those of others, in bounded memory.
+
+Which version stays is in documents.py: the newest. When there is no room for another's document,
+whoever has the most kept here, the newcomer included, loses what would expire soonest. So an owner
+that puts more than its share loses its own; what others have here stays. Documents of this node's
+own applications have a shelf of their own, which nobody else fills.
+
+A managed document is kept for some time after its owner cast it last. All others are kept until
+they expire, if nothing newer comes.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from shoal.base.errors import InvariantViolated
+from shoal.base.ids import NodeId, show_node_id
+from shoal.base.units import MIB, S_NS
+from shoal.protocols.dht.ordered import Ordered
+from shoal.protocols.search.documents import LIFE_NS_MAX, Document
+from shoal.protocols.search.queries.query import Query
+from shoal.protocols.search.shelf import Held, Shelf, footprint
+
+OTHERS_BYTES_MAX = 128 * MIB  # about 8,000 documents of 20 words
+OWN_BYTES_MAX = 16 * MIB  # a thousand streams and topics of this node's applications
+EVICTIONS_MAX = 64  # documents that have to go for one: a large one must not cost us all our time
+MANAGED_REFRESH_NS = 10 * 60 * S_NS  # the owner of a managed document casts it so often
+MANAGED_LEASE_NS = 15 * 60 * S_NS  # and it is kept so long, in case that it takes its time
+
+
+class Verdict(Enum):
+    """What became of a document that was put."""
+
+    NEW = "new"
+    NEWER = "newer"  # and an older version is gone
+    AGAIN = "again"  # the same as before
+    OLDER = "older"  # than what we keep
+    PASSING = "passing"  # instant: not kept by anybody
+    EXPIRED = "expired"
+    LASTING = "lasting"  # longer than its life may be
+    FULL = "full"
+
+
+class Holdings:
+    """Documents by id: search, get and put."""
+
+    def __init__(
+        self, others_bytes_max: int = OTHERS_BYTES_MAX, own_bytes_max: int = OWN_BYTES_MAX
+    ) -> None:
+        self.equivocations = 0
+        """How often an owner had signed two documents as one version."""
+        self._own = Shelf(own_bytes_max)
+        self._others = Shelf(others_bytes_max)
+        self._by_owner: dict[NodeId, Ordered] = {}  # documents of others, by expiry
+        self._share_of: dict[NodeId, int] = {}  # bytes
+        self._shares = Ordered()  # owners, by their bytes
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._others)
+
+    @property
+    def used(self) -> int:
+        """Bytes, about."""
+        return self._own.used + self._others.used
+
+    def get(self, id: bytes, now_ns: int) -> Document | None:
+        """The newest version that we have; it may be a deletion."""
+        found = [held for shelf in (self._own, self._others) if (held := shelf.get(id))]
+        return max(
+            (held.document for held in found if held.expires_ns > now_ns),
+            key=lambda document: document.rank,
+            default=None,
+        )
+
+    def search(self, query: Query, limit: int, now_ns: int) -> list[tuple[Document, float]]:
+        """The best documents that match, best first, each with its score."""
+        self.expire(now_ns)
+        found: dict[bytes, tuple[Document, float]] = {}
+        for shelf in (self._own, self._others):
+            for document, score in shelf.search(query, limit):
+                newest = self.get(document.id, now_ns)
+                if newest is not None and newest.rank == document.rank:
+                    found.setdefault(document.id, (document, score))
+        return sorted(found.values(), key=lambda one: -one[1])[:limit]
+
+    def put(self, document: Document, now_ns: int) -> Verdict:
+        """Keep a document that somebody cast; its signature was checked."""
+        return self._put(document, self._others, now_ns)
+
+    def put_own(self, document: Document, now_ns: int) -> Verdict:
+        """Keep a document of one of our own applications."""
+        return self._put(document, self._own, now_ns)
+
+    def remove_own(self, id: bytes) -> None:
+        """Our application has no such document any more; those who got it are to be told by a
+        deletion."""
+        if self._own.get(id):
+            self._own.remove(id)
+
+    def expire(self, now_ns: int) -> None:
+        """Let go of what is past its time."""
+        for id in self._own.expired(now_ns):
+            self._own.remove(id)
+        for id in self._others.expired(now_ns):
+            self._remove(id)
+
+    def _put(self, document: Document, shelf: Shelf, now_ns: int) -> Verdict:
+        self.expire(now_ns)
+        if document.expires_ns <= now_ns:
+            return Verdict.EXPIRED
+        if document.expires_ns > now_ns + LIFE_NS_MAX[document.life]:
+            return Verdict.LASTING
+        if document.life == "instant":
+            return Verdict.PASSING
+        known = shelf.get(document.id)
+        expires_ns = _kept_until(document, now_ns)
+        if known is not None and document.rank <= known.document.rank:
+            if document.rank == known.document.rank:
+                if expires_ns > known.expires_ns:
+                    self._prolong(known, shelf, expires_ns)
+                return Verdict.AGAIN
+            self.equivocations += document.version == known.document.version
+            return Verdict.OLDER
+        new = Held(document, expires_ns, footprint(document))
+        if known is not None:
+            self.equivocations += document.version == known.document.version
+            self._take(known, shelf)
+        if not self._make_room(new, shelf):
+            if known is not None:
+                self._give(known, shelf)
+            return Verdict.FULL
+        self._give(new, shelf)
+        return Verdict.NEW if known is None else Verdict.NEWER
+
+    def _make_room(self, new: Held, shelf: Shelf) -> bool:
+        if new.size > shelf.bytes_max:
+            return False
+        evicted: list[Held] = []
+        while shelf.used + new.size > shelf.bytes_max:
+            victim = None if shelf is self._own else self._victim(new)
+            if victim is None or len(evicted) == EVICTIONS_MAX:
+                for held in evicted:  # for nothing
+                    self._give(held, shelf)
+                return False
+            evicted.append(self._remove(victim))
+        return True
+
+    def _victim(self, new: Held) -> bytes | None:
+        """Who has to go for a newcomer: a document of the owner with the most."""
+        greatest = NodeId(self._shares.last()[0])
+        if self._share_of[greatest] <= self._share_of.get(new.document.owner, 0) + new.size:
+            return None
+        return self._by_owner[greatest].first()[0]
+
+    def _prolong(self, held: Held, shelf: Shelf, expires_ns: int) -> None:
+        id, owner = held.document.id, held.document.owner
+        shelf.prolong(id, expires_ns)
+        if shelf is self._others:
+            self._by_owner[owner].remove(held.expires_ns, (id, None))
+            self._by_owner[owner].add(expires_ns, (id, None))
+
+    def _give(self, held: Held, shelf: Shelf) -> None:
+        shelf.add(held)
+        if shelf is self._others:
+            owner = held.document.owner
+            order = self._by_owner.setdefault(owner, Ordered())
+            order.add(held.expires_ns, (held.document.id, None))
+            self._count(owner, held.size)
+
+    def _take(self, held: Held, shelf: Shelf) -> None:
+        if shelf is self._others:
+            self._remove(held.document.id)
+        else:
+            shelf.remove(held.document.id)
+
+    def _remove(self, id: bytes) -> Held:
+        held = self._others.remove(id)
+        owner = held.document.owner
+        self._by_owner[owner].remove(held.expires_ns, (id, None))
+        if not self._by_owner[owner]:
+            del self._by_owner[owner]
+        self._count(owner, -held.size)
+        return held
+
+    def _count(self, owner: NodeId, size: int) -> None:
+        share = self._share_of.pop(owner, 0)
+        if share:
+            self._shares.remove(share, (owner, None))
+        share += size
+        if share:
+            self._share_of[owner] = share
+            self._shares.add(share, (owner, None))
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated if the books do not agree, or there is too much."""
+        self._own.check_invariants()
+        self._others.check_invariants()
+        shares: dict[NodeId, int] = {}
+        orders: dict[NodeId, list[tuple[int, bytes]]] = {}
+        for held in self._others.all():
+            owner = held.document.owner
+            shares[owner] = shares.get(owner, 0) + held.size
+            orders.setdefault(owner, []).append((held.expires_ns, held.document.id))
+        entries = [(share, NodeId(slot[0])) for share, slot in self._shares.entries()]
+        if shares != self._share_of or sorted(entries) != sorted(
+            (share, owner) for owner, share in shares.items()
+        ):
+            names = [show_node_id(owner) for owner in shares.keys() ^ self._share_of.keys()]
+            raise InvariantViolated(f"shares are counted wrongly: {names}")
+        counted = {
+            owner: [(expires_ns, slot[0]) for expires_ns, slot in order.entries()]
+            for owner, order in self._by_owner.items()
+        }
+        if counted != {owner: sorted(order) for owner, order in orders.items()}:
+            raise InvariantViolated("the documents of an owner are not in order")
+
+
+def _kept_until(document: Document, now_ns: int) -> int:
+    if document.life == "managed" and not document.deleted:
+        return min(document.expires_ns, now_ns + MANAGED_LEASE_NS)
+    return document.expires_ns

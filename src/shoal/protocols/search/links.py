@@ -1,0 +1,78 @@
+"""Links to peers, and what waits for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from shoal.base.errors import InvariantViolated
+from shoal.base.ids import NodeId, short_node_id
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import CloseLink, Effect, OpenLink
+
+EDGE = "edge"  # held as long as an edge goes over it
+CLIENT = "client"  # to our host, as long as we are its client
+USER = "user"  # for connections of applications
+VISIT = "visit"  # for a few messages: taken away again when there are too many
+
+Then = Callable[[bool, int], list[Effect]]
+
+
+class Links:
+    """Our claims for one purpose."""
+
+    def __init__(self, purpose: str, *, soft: bool) -> None:
+        self._purpose = purpose
+        self._soft = soft
+        self._up: dict[NodeId, None] = {}
+        self._waiting: dict[NodeId, list[Then]] = {}
+
+    def __contains__(self, peer: NodeId) -> bool:
+        """Whether we hold a link to this peer."""
+        return peer in self._up
+
+    def __len__(self) -> int:
+        return len(self._up) + len(self._waiting)
+
+    def open(self, contact: Contact, then: Then, now_ns: int) -> list[Effect]:
+        """Do something when a link is up, or has failed; that may be at once."""
+        peer = contact.node
+        if peer in self._up:
+            return then(True, now_ns)
+        waiting = self._waiting.get(peer)
+        if waiting is not None:
+            waiting.append(then)
+            return []
+        self._waiting[peer] = [then]
+        return [OpenLink(contact, self._purpose, self._soft)]
+
+    def opened(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """A link that we claimed is up."""
+        self._up[peer] = None
+        return self._tell(peer, True, now_ns)
+
+    def lost(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """A link is gone, or did not come to be."""
+        self._up.pop(peer, None)
+        return self._tell(peer, False, now_ns)
+
+    def release(self, peer: NodeId) -> list[Effect]:
+        """We need it no more."""
+        if peer not in self._up:
+            return []
+        del self._up[peer]
+        return [CloseLink(peer, self._purpose)]
+
+    def check_invariants(self, used: Sequence[NodeId]) -> None:
+        """Raise InvariantViolated if a link is held for nothing, or used without being held."""
+        for peer in self._up:
+            if peer not in used:
+                raise InvariantViolated(f"the link to {short_node_id(peer)} is held for nothing")
+        for peer in used:
+            if peer not in self._up and peer not in self._waiting:
+                raise InvariantViolated(f"the link to {short_node_id(peer)} is used, but not held")
+
+    def _tell(self, peer: NodeId, up: bool, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for then in self._waiting.pop(peer, ()):
+            effects += then(up, now_ns)
+        return effects

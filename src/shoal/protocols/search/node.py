@@ -1,0 +1,344 @@
+"""The search machine: one node of the BubbleStorm network.
+
+Theory of operation. `topology/` keeps our places on the circle, and with them a random set of
+neighbours. `measurement.py` learns from their pings how large the network is. With that,
+`bubbles.py` knows how large a bubble must be; `casts.py` brings bubbles, ours and those of others,
+to that many nodes; `rendezvous.py` is what happens where they meet, and `routes.py` brings the
+answers back. `searches.py`, `publications.py` and `standing.py` are what our own applications want.
+What a peer should not have sent is counted (Rejected) and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from random import Random
+from typing import Any
+
+from shoal.base.errors import UsageError
+from shoal.base.ids import NodeId
+from shoal.identity import PrivateKey
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Effect, Notify, Send, SetTimer
+from shoal.kernel.inputs import (
+    CommandIssued,
+    Input,
+    LinkClosed,
+    LinkFailed,
+    LinkOpened,
+    MessageReceived,
+    Started,
+    TimerFired,
+    Verified,
+)
+from shoal.kernel.records import Rejected
+from shoal.protocols.search.addresses import sign_address
+from shoal.protocols.search.commands import (
+    CloseUser,
+    ConnectUser,
+    Contribute,
+    FindDocuments,
+    Joined,
+    Leave,
+    Left,
+    ListenUser,
+    Meet,
+    PutDocument,
+    SendUser,
+    StopSearch,
+    Unwatch,
+    WatchDocuments,
+)
+from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.links import CLIENT, EDGE, USER
+from shoal.protocols.search.messages import (
+    BubbleCast,
+    ClientDeny,
+    ClientHello,
+    ClientOk,
+    ClientRedirect,
+    EdgeName,
+    MasterHello,
+    Match,
+    Ping,
+    SlaveHello,
+    UserAccept,
+    UserConnect,
+    UserData,
+    UserEnd,
+    UserRefuse,
+)
+from shoal.protocols.search.parts import Parts
+from shoal.protocols.search.rendezvous import NO_BUBBLE
+from shoal.protocols.search.searches import SEARCH
+from shoal.protocols.search.topology.circle import EDGE_MESSAGES
+from shoal.protocols.search.traffic import balance_of
+from shoal.protocols.search.uplink import UPLINK
+
+BEAT = "beat"
+CLIENT_MESSAGES = (ClientHello, ClientOk, ClientDeny, ClientRedirect)
+USER_MESSAGES = (UserConnect, UserAccept, UserRefuse, UserData, UserEnd)
+
+
+class SearchNode:
+    """One node of the search network; a client, if it shall search without a place of its own."""
+
+    accepts: tuple[type, ...] = (
+        *EDGE_MESSAGES,
+        Ping,
+        BubbleCast,
+        Match,
+        *CLIENT_MESSAGES,
+        *USER_MESSAGES,
+    )
+
+    def __init__(
+        self,
+        key: PrivateKey,
+        bootstrap: Sequence[Contact],
+        rng: Random,
+        config: SearchConfig | None = None,
+        addresses: tuple[str, ...] = (),
+        *,
+        client: bool = False,
+    ) -> None:
+        """The addresses are told to others besides those that the driver listens on."""
+        self.node = key.address
+        self.config = config or SearchConfig()
+        self.client = client
+        self._key = key
+        self._rng = rng
+        self._bootstrap = tuple(bootstrap)
+        self._addresses = addresses
+        self._joined = False
+        self.parts = self._make(0)
+
+    @property
+    def joined(self) -> bool:
+        """Whether we have a place or a host, and know how large the network is."""
+        parts = self.parts
+        place = parts.hosting.host is not None if self.client else parts.circle.joined
+        return place and parts.measurement.known is not None
+
+    def measured(self, column: str) -> float | None:
+        """The last result of a user-defined column."""
+        return self.parts.measurement.extras.get(column)
+
+    def handle(self, event: Input, now_ns: int) -> list[Effect]:
+        """Take one fact."""
+        return self.parts.uplink.pass_on(self._handle(event, now_ns), now_ns)
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated if the state is one that must not exist."""
+        self.parts.circle.check_invariants()
+        self.parts.holdings.check_invariants()
+        self.parts.watches.check_invariants()
+        self.parts.durable.check_invariants()
+
+    def _make(self, now_ns: int) -> Parts:
+        record = sign_address(self._key, self._addresses, now_ns)
+        return Parts(self._key, record, self._bootstrap, self._rng, self.config, self.client)
+
+    def _handle(self, event: Input, now_ns: int) -> list[Effect]:
+        parts = self.parts
+        match event:
+            case MessageReceived(peer, message):
+                return self._message(peer, message, now_ns) + self._news()
+            case TimerFired(key):
+                return self._timer(key, now_ns)
+            case Verified():
+                return parts.checks.verified(event, now_ns)
+            case LinkOpened(peer, purpose):
+                return self._opened(peer, purpose, now_ns)
+            case LinkClosed(peer, purpose) | LinkFailed(peer, purpose):
+                return self._lost(peer, purpose, now_ns)
+            case CommandIssued(command, token):
+                return self._command(command, token, now_ns)
+            case Started(addresses):
+                self._addresses = tuple(dict.fromkeys((*addresses, *self._addresses)))
+                self.parts = self._make(now_ns)
+                return [
+                    SetTimer(BEAT, self._rng.randrange(self.config.beat_ns)),
+                    *self._begin(now_ns),
+                ]
+            case _:
+                return []  # queues of links: bubbles have a congestion control of their own
+
+    def _begin(self, now_ns: int) -> list[Effect]:
+        parts = self.parts
+        if self.client:
+            return parts.hosting.beat(now_ns)
+        effects = parts.circle.start(now_ns)
+        if not parts.circle.acquaintances.bootstrap:
+            parts.measurement.found(parts.circle.degree)
+        return effects + self._news()
+
+    # Links
+
+    def _opened(self, peer: NodeId, purpose: str, now_ns: int) -> list[Effect]:
+        parts = self.parts
+        if purpose == EDGE:
+            return parts.circle.link_opened(peer, now_ns)
+        links = {CLIENT: parts.host_links, USER: parts.user_links}.get(purpose, parts.visits)
+        return links.opened(peer, now_ns)
+
+    def _lost(self, peer: NodeId, purpose: str, now_ns: int) -> list[Effect]:
+        parts = self.parts
+        if purpose == EDGE:
+            return parts.circle.link_lost(peer, now_ns)
+        if purpose == USER:
+            return parts.users.lost(peer, now_ns)
+        if purpose == CLIENT:
+            parts.hosting.lost(peer)
+            return parts.host_links.lost(peer, now_ns)
+        parts.clients.lost(peer)
+        return parts.visits.lost(peer, now_ns)
+
+    # Time
+
+    def _timer(self, key: Hashable, now_ns: int) -> list[Effect]:
+        match key:
+            case "beat":
+                return [SetTimer(BEAT, self.config.beat_ns), *self._beat(now_ns), *self._news()]
+            case "uplink":
+                return []  # handle() lets go what may leave
+            case ("search", bytes(id)):
+                return self.parts.searches.due(id, now_ns)
+        raise UsageError(f"no timer {key!r}: {BEAT}, {UPLINK}, {SEARCH} are ours")
+
+    def _beat(self, now_ns: int) -> list[Effect]:
+        parts = self.parts
+        parts.casts.expire(now_ns)
+        parts.routes.expire(now_ns)
+        effects = parts.hosting.beat(now_ns) if self.client else self._keep_place(now_ns)
+        if self.joined:
+            parts.bubbles.balance = balance_of(parts.measurement.extras)
+            effects += parts.publications.beat(now_ns)
+            effects += parts.standing.beat(now_ns)
+            effects += parts.keep_durable(now_ns)
+        return effects
+
+    def _keep_place(self, now_ns: int) -> list[Effect]:
+        parts, beat_ns = self.parts, self.config.beat_ns
+        congested = parts.uplink.congested(now_ns)
+        if self.config.upload_bytes_s is not None:
+            parts.circle.wanted = parts.capacity.beat(
+                parts.uplink.used(beat_ns), congested=congested
+            )
+        effects = parts.circle.beat(now_ns)
+        for column, rate in parts.traffic.beat(beat_ns).items():
+            parts.measurement.put(column, rate)
+        edges = parts.circle.edges
+        share = parts.measurement.share(len(edges))
+        effects += [Send(share.ping(edge.name), (edge.peer,)) for edge in edges]
+        return effects
+
+    def _news(self) -> list[Effect]:
+        circle = self.parts.circle
+        if circle.going and circle.empty:
+            circle.going = False
+            return [*self.parts.hand_over(), Notify(Left())]
+        if not self._joined and self.joined:
+            self._joined = True
+            return [Notify(Joined())]
+        return []
+
+    # Peers
+
+    def _message(self, peer: NodeId, message: Any, now_ns: int) -> list[Effect]:
+        parts = self.parts
+        match message:
+            case Ping():
+                return self._ping(peer, message, now_ns)
+            case BubbleCast(edge=None):
+                if peer not in parts.clients:
+                    return [Rejected(peer, "no-client")]
+                return parts.casts.received(peer, None, message, now_ns)
+            case BubbleCast(edge=EdgeName() as name):
+                edge = parts.circle.edge(peer, name, now_ns)
+                if edge is None:
+                    return parts.circle.no_edge(peer, name)
+                return parts.casts.received(peer, edge, message, now_ns)
+            case Match(bubble, items):
+                if bubble == NO_BUBBLE:
+                    return parts.standing.told(items, now_ns)
+                return parts.routes.received(peer, message, now_ns)
+            case MasterHello(bootstrap=told) | SlaveHello(bootstrap=told):
+                effects = parts.circle.message(peer, message, now_ns)
+                parts.measurement.told(told)
+                return effects
+        if isinstance(message, CLIENT_MESSAGES):
+            return self._client_message(peer, message, now_ns)
+        if isinstance(message, USER_MESSAGES):
+            return self._user_message(peer, message)
+        return parts.circle.message(peer, message, now_ns)
+
+    def _ping(self, peer: NodeId, ping: Ping, now_ns: int) -> list[Effect]:
+        circle = self.parts.circle
+        if ping.edge is not None and circle.edge(peer, ping.edge, now_ns) is None:
+            return circle.no_edge(peer, ping.edge)
+        if self.parts.measurement.received(ping, circle.degree):
+            return []
+        return [Rejected(peer, "implausible-ping")]
+
+    def _client_message(self, peer: NodeId, message: Any, now_ns: int) -> list[Effect]:
+        parts = self.parts
+        if isinstance(message, ClientHello):
+            return [] if self.client else parts.clients.hello(peer, message)
+        if not self.client:
+            return [Rejected(peer, "not-asked")]
+        match message:
+            case ClientOk():
+                return parts.hosting.accepted(peer, message)
+            case ClientRedirect():
+                return parts.hosting.redirected(peer, message, now_ns)
+        return parts.hosting.denied(peer, now_ns)
+
+    def _user_message(self, peer: NodeId, message: Any) -> list[Effect]:
+        users = self.parts.users
+        match message:
+            case UserConnect():
+                return users.connected(peer, message, Contact(peer))
+            case UserAccept() | UserRefuse():
+                return users.answered(peer, message)
+            case UserData():
+                return users.received(peer, message)
+        return users.ended(peer, message)
+
+    # Applications
+
+    def _command(self, command: Any, token: Hashable, now_ns: int) -> list[Effect]:
+        parts = self.parts
+        match command:
+            case PutDocument():
+                return parts.publications.put(command, token, now_ns)
+            case FindDocuments():
+                return parts.searches.begin(command, token, now_ns)
+            case StopSearch():
+                return parts.searches.stop(token)
+            case WatchDocuments():
+                return parts.standing.begin(command, token, now_ns)
+            case Unwatch():
+                return parts.standing.end(token, now_ns)
+            case Contribute(column, None):
+                parts.measurement.withdraw(column)
+                return []
+            case Contribute(column, float(value)):
+                parts.measurement.put(column, value)
+                return []
+            case ListenUser(type, accept):
+                parts.users.listen(type, accept)
+                return []
+            case ConnectUser(contact, type):
+                return parts.users.connect(contact, type, token, now_ns)
+            case SendUser(peer, number, content):
+                return parts.users.send(peer, number, content)
+            case CloseUser(peer, number):
+                return parts.users.close(peer, number)
+            case Meet(contacts):
+                for contact in contacts:
+                    parts.circle.acquaintances.saw(contact)
+                return []
+            case Leave():
+                parts.choose_heir()
+                return [*parts.clients.leave(), *parts.circle.leave(now_ns), *self._news()]
+        raise UsageError(f"{command!r} is no command of search")

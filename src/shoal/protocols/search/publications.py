@@ -1,0 +1,81 @@
+"""Documents of our own applications: cast when put, and again as long as we manage them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import msgspec
+
+from shoal.base.errors import UsageError
+from shoal.base.units import MS_NS
+from shoal.identity import PrivateKey
+from shoal.kernel.effects import Effect, Notify
+from shoal.protocols.search.bubbles import Bubbles
+from shoal.protocols.search.commands import DocumentPut, PutDocument
+from shoal.protocols.search.documents import LIFE_NS_MAX, Document, sign_document
+from shoal.protocols.search.holdings import MANAGED_REFRESH_NS
+from shoal.protocols.search.payloads import Put
+
+
+class _Managed(msgspec.Struct):
+    document: Document
+    due_ns: int
+
+
+class Publications:
+    """What we have put."""
+
+    def __init__(self, key: PrivateKey, bubbles: Bubbles) -> None:
+        self._key = key
+        self._bubbles = bubbles
+        self._version = 0
+        self._managed: dict[str, _Managed] = {}
+
+    def __len__(self) -> int:
+        return len(self._managed)
+
+    def put(self, command: PutDocument, token: Hashable, now_ns: int) -> list[Effect]:
+        """Sign a version, and cast it."""
+        life_ns = command.life_ns
+        if not 0 < life_ns <= LIFE_NS_MAX[command.life]:
+            most_s = LIFE_NS_MAX[command.life] // 10**9
+            raise UsageError(
+                f"{life_ns / 1e9:g} s is no life of a {command.life} document: write 0 to {most_s}"
+            )
+        # Two within a millisecond, or a clock that was set back: still one after the other.
+        self._version = max(self._version + 1, now_ns // MS_NS)
+        document = sign_document(
+            self._key,
+            command.name,
+            command.content,
+            version=self._version,
+            life=command.life,
+            expires_ms=(now_ns + life_ns) // MS_NS,
+            kind=command.kind,
+        )
+        self._managed.pop(command.name, None)
+        if command.life == "managed" and not document.deleted:
+            self._managed[command.name] = _Managed(document, now_ns + MANAGED_REFRESH_NS)
+        size = self._bubbles.data_size()
+        return [*self.cast(document, now_ns), Notify(DocumentPut(document, size, token))]
+
+    def cast(self, document: Document, now_ns: int, nodes: int | None = None) -> list[Effect]:
+        """Bring a document to the nodes that shall keep it, or to so many more; ours, or a durable
+        one of others."""
+        life_ns = min(self._bubbles.life_ns, document.expires_ns - now_ns)
+        if life_ns <= 0:
+            return []
+        size = nodes or self._bubbles.data_size()
+        bubble = self._bubbles.make(Put(document.signed), size, life_ns, now_ns)
+        return self._bubbles.cast(bubble, size, now_ns)
+
+    def beat(self, now_ns: int) -> list[Effect]:
+        """Cast again what is due."""
+        effects: list[Effect] = []
+        for name, managed in list(self._managed.items()):
+            if managed.document.expires_ns <= now_ns:
+                del self._managed[name]
+            elif managed.due_ns <= now_ns:
+                managed.due_ns = now_ns + MANAGED_REFRESH_NS
+                effects += self.cast(managed.document, now_ns)
+        return effects

@@ -1,0 +1,101 @@
+"""Standing queries of our own applications: left with others, renewed, and what comes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import partial
+from random import Random
+
+import msgspec
+
+from shoal.base.errors import RemoteError
+from shoal.base.units import MS_NS
+from shoal.kernel.effects import Effect, Notify
+from shoal.protocols.search.bubbles import Bubbles
+from shoal.protocols.search.checks import Checks
+from shoal.protocols.search.commands import Seen, WatchDocuments
+from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.documents import Document, read_document
+from shoal.protocols.search.payloads import WATCH_ID_BYTES, Sighting, Watch, decode_item
+from shoal.protocols.search.queries.parser import parse
+
+
+class _Watch(msgspec.Struct, eq=False):
+    id: bytes
+    text: str
+    token: Hashable
+    due_ns: int
+    seen: dict[bytes, None] = {}
+    """Digests of documents that were told."""
+
+
+class Standing:
+    """What we wait for."""
+
+    def __init__(self, bubbles: Bubbles, checks: Checks, rng: Random, config: SearchConfig) -> None:
+        self._bubbles = bubbles
+        self._checks = checks
+        self._rng = rng
+        self._config = config
+        self._watches: dict[bytes, _Watch] = {}
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def begin(self, command: WatchDocuments, token: Hashable, now_ns: int) -> list[Effect]:
+        """Leave a query in the network."""
+        parse(command.text)  # what is wrong with it is told at once
+        id = self._rng.randbytes(WATCH_ID_BYTES)
+        watch = self._watches[id] = _Watch(id, command.text, token, 0)
+        return self._renew(watch, now_ns)
+
+    def end(self, token: Hashable, now_ns: int) -> list[Effect]:
+        """Take it back; nodes that do not hear of it forget it by themselves."""
+        for watch in [watch for watch in self._watches.values() if watch.token == token]:
+            del self._watches[watch.id]
+            return self._cast(Watch(watch.id, watch.text, 0), now_ns)
+        return []
+
+    def beat(self, now_ns: int) -> list[Effect]:
+        """Renew what would be forgotten."""
+        effects: list[Effect] = []
+        for watch in self._watches.values():
+            if watch.due_ns <= now_ns:
+                effects += self._renew(watch, now_ns)
+        return effects
+
+    def told(self, items: Sequence[bytes], now_ns: int) -> list[Effect]:
+        """Documents that one of our queries has met, as somebody says."""
+        effects: list[Effect] = []
+        for raw in items:
+            try:
+                item = decode_item(raw)
+                if not isinstance(item, Sighting) or item.watch not in self._watches:
+                    continue
+                document = read_document(item.signed)
+            except RemoteError:
+                continue
+            if document.digest in self._watches[item.watch].seen:
+                continue
+            checked = partial(self._checked, item.watch, document)
+            effects += self._checks.check(document.owner, item.signed, checked, now_ns)
+        return effects
+
+    def _checked(self, id: bytes, document: Document, valid: bool, now_ns: int) -> list[Effect]:
+        watch = self._watches.get(id)
+        if watch is None or not valid or document.digest in watch.seen:
+            return []
+        watch.seen[document.digest] = None
+        if len(watch.seen) > self._config.sightings_max:
+            del watch.seen[next(iter(watch.seen))]
+        return [Notify(Seen(document, watch.token))]
+
+    def _renew(self, watch: _Watch, now_ns: int) -> list[Effect]:
+        watch.due_ns = now_ns + self._config.watch_ns // 2
+        expires_ms = (now_ns + self._config.watch_ns) // MS_NS
+        return self._cast(Watch(watch.id, watch.text, expires_ms), now_ns)
+
+    def _cast(self, watch: Watch, now_ns: int) -> list[Effect]:
+        size = self._bubbles.query_size(self._config.confidence)
+        bubble = self._bubbles.make(watch, size, self._config.bubble_ns, now_ns)
+        return self._bubbles.cast(bubble, size, now_ns)

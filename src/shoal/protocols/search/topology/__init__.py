@@ -1,0 +1,1 @@
+"""The circle: locations, edges, and the messages that keep them."""

@@ -1,0 +1,305 @@
+"""The topology of one node: keep so many places on the circle, and let others have theirs.
+
+Theory of operation. Each location has two edges. `joins.py` asks for one, `splits.py` and
+`redirections.py` are what its future master and slave do, `leaves.py` gives it up again. This file
+hands them what comes in, and sees at every beat to what time brings: neighbours that are silent,
+requests that nobody answered, and the number of neighbours. Holes that crashes leave are not
+mended: a node that lacks two neighbours asks for a new location, and a location whose two edges
+are gone is dismissed. Edges of different locations are never joined: that could tear the circle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from shoal.base.ids import NodeId
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Effect, Send
+from shoal.kernel.rate_limit import RateLimit
+from shoal.kernel.records import Rejected
+from shoal.protocols.search.addresses import AddressRecord
+from shoal.protocols.search.checks import Checks
+from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.links import Links
+from shoal.protocols.search.messages import (
+    BreakEdge,
+    Cancel,
+    EdgeClosed,
+    EdgeName,
+    MasterHello,
+    MergeEdge,
+    Redirect,
+    SlaveHello,
+    SplitEdge,
+    Totals,
+)
+from shoal.protocols.search.topology.acquaintances import Acquaintances
+from shoal.protocols.search.topology.edges import Edge
+from shoal.protocols.search.topology.joins import Joins
+from shoal.protocols.search.topology.leaves import Leaves
+from shoal.protocols.search.topology.locations import JOINING, LEAVING, STANDING, Location
+from shoal.protocols.search.topology.redirections import Redirections
+from shoal.protocols.search.topology.ring import Ring
+from shoal.protocols.search.topology.splits import Splits
+
+EDGE_MESSAGES: tuple[type, ...] = (
+    SplitEdge,
+    MasterHello,
+    SlaveHello,
+    Redirect,
+    Cancel,
+    MergeEdge,
+    BreakEdge,
+    EdgeClosed,
+)
+
+
+class Circle:
+    """This node's places, and the messages about them."""
+
+    def __init__(
+        self,
+        record: AddressRecord,
+        bootstrap: Sequence[Contact],
+        totals: Callable[[], Totals | None],
+        checks: Checks,
+        visits: Links,
+        rng: Random,
+        config: SearchConfig,
+    ) -> None:
+        """`totals` is what was measured last; `visits` are links for a few messages."""
+        self.ring = Ring(record, totals, checks, rng, config)
+        self.wanted = config.locations
+        """Places that we want to have."""
+        self.going = False
+        """We leave, all of it."""
+        self.acquaintances = Acquaintances(record.node, bootstrap, config.acquaintances_max)
+        self._visits = visits
+        self._config = config
+        self._leaves = Leaves(self.ring)
+        self._splits = Splits(self.ring, self._leaves.merge)
+        self._joins = Joins(
+            self.ring, self._splits, self._enter, self._leaves.ask, self.acquaintances.saw
+        )
+        self._redirections = Redirections(self.ring, self._leaves.ask)
+        self.lost: Callable[[Edge, int], list[Effect]] = lambda edge, now_ns: []
+        """Told of neighbours that are gone without a word."""
+        self._walks = RateLimit(config.walk_burst, config.walk_refill_ns, config.peers_max)
+
+    # What others need to know
+
+    @property
+    def edges(self) -> list[Edge]:
+        """Where messages may go, oldest first."""
+        return self.ring.edges.open()
+
+    @property
+    def degree(self) -> int:
+        """Neighbours; a self loop counts twice."""
+        return len(self.ring.edges.open())
+
+    @property
+    def joined(self) -> bool:
+        """Whether we have a place."""
+        return any(location.phase == STANDING for location in self.ring.locations)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left of our places."""
+        return not len(self.ring.locations)
+
+    def edge(self, peer: NodeId, name: EdgeName, now_ns: int) -> Edge | None:
+        """The edge that a message came over, whose other end lives, as we see from it."""
+        edge = self.ring.edges.named(peer, name)
+        if edge is not None:
+            edge.heard_ns, edge.hello = now_ns, None
+        return edge
+
+    # Life
+
+    def start(self, now_ns: int) -> list[Effect]:
+        """Take our places: in the network of those that we were given, or in one of our own."""
+        if not self.acquaintances.bootstrap:
+            return self._create(now_ns)
+        return self._keep_degree(now_ns)
+
+    def leave(self, now_ns: int) -> list[Effect]:
+        """Leave every place in good order. Whoever comes to one that we only asked for is refused,
+        and stays where it is."""
+        self.going = True
+        if self._alone:
+            return self._dissolve()
+        effects: list[Effect] = []
+        for location in self.ring.locations:
+            if location.phase == JOINING and not location.edges:
+                self.ring.locations.remove(location)
+            else:
+                effects += self._leaves.begin(location, now_ns)
+        return effects
+
+    def beat(self, now_ns: int) -> list[Effect]:
+        """See to what only time brings."""
+        effects: list[Effect] = []
+        for edge in list(self.ring.edges):
+            if now_ns - edge.heard_ns > self._config.silent_ns:
+                effects += [*self.ring.close(edge), *self.ring.gone(edge)]
+                effects += self.lost(edge, now_ns)
+        for location in self.ring.locations:
+            self._joins.expire(location, now_ns)
+            effects += self._splits.expire(location, now_ns)
+            effects += self._leaves.expire(location, now_ns)
+            if location.unwanted and location.phase == STANDING:
+                effects += self._leaves.begin(location, now_ns)
+        return effects if self.going else effects + self._keep_degree(now_ns)
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated if the state is one that must not exist."""
+        self.ring.check_invariants()
+
+    # What comes in
+
+    def message(self, peer: NodeId, message: Any, now_ns: int) -> list[Effect]:
+        """One message of the topology."""
+        match message:
+            case MasterHello():
+                return self._joins.master_came(peer, message, now_ns)
+            case SlaveHello(sender=theirs, receiver=mine):
+                edge = self.edge(peer, EdgeName(theirs, mine, False), now_ns)
+                if edge is None or edge.closing:
+                    return self._joins.slave_came(peer, message, now_ns)
+                return self._splits.confirmed(edge, now_ns)
+            case SplitEdge(edge=None):
+                return self._walk(peer, message, now_ns)
+        edge = self.edge(peer, message.edge, now_ns)
+        if edge is None:
+            return self.no_edge(peer, message.edge, closed=type(message) is EdgeClosed)
+        if type(message) in (Redirect, BreakEdge) and edge.master:
+            return [Rejected(peer, "not-our-master")]
+        if type(message) in (Cancel, MergeEdge) and not edge.master:
+            return [Rejected(peer, "not-our-slave")]
+        match message:
+            case SplitEdge():
+                return self._walk(peer, message, now_ns)
+            case Redirect():
+                return self._redirections.begin(edge, message, now_ns)
+            case Cancel():
+                return self._splits.cancelled(edge)
+            case MergeEdge():
+                return self._leaves.asked(edge, message, now_ns)
+            case BreakEdge():
+                return self._leaves.broken(edge)
+            case EdgeClosed():
+                return [*self.ring.close(edge), *self.ring.gone(edge)]
+        raise AssertionError(f"{message!r} is no message of the topology")
+
+    def no_edge(self, peer: NodeId, name: EdgeName, *, closed: bool = False) -> list[Effect]:
+        """A message on an edge that has ended here: the other end must not go on with it."""
+        if closed:
+            return []
+        ours = EdgeName(name.receiver, name.sender, not name.master)
+        return [Send(EdgeClosed(ours), (peer,))]
+
+    def link_opened(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """A link for edges is up."""
+        return self.ring.links.opened(peer, now_ns) + self.ring.unlink(peer)
+
+    def link_lost(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """All edges that went over a link are gone with it."""
+        self.acquaintances.lost(peer)
+        effects = self.ring.links.lost(peer, now_ns)
+        for edge in self.ring.edges.with_peer(peer):
+            effects += [*self.ring.cut(edge, now_ns), *self.lost(edge, now_ns)]
+        return effects
+
+    # Steps
+
+    def _walk(self, peer: NodeId, message: SplitEdge, now_ns: int) -> list[Effect]:
+        if not self._walks.allow(peer, now_ns):
+            return [Rejected(peer, "rate-limited")]
+        return self._splits.walk(peer, message, now_ns)
+
+    def _create(self, now_ns: int) -> list[Effect]:
+        """The first node of a network: a circle of its own places."""
+        ring = self.ring
+        locations = [ring.locations.add(STANDING) for _ in range(self.wanted)]
+        effects: list[Effect] = []
+        for above, below in zip(locations, locations[1:] + locations[:1], strict=True):
+            above.slave, claims = ring.connect(
+                ring.record, above, below.id, master=True, now_ns=now_ns
+            )
+            below.master, _ = ring.connect(
+                ring.record, below, above.id, master=False, now_ns=now_ns
+            )
+            effects += claims
+        return effects
+
+    @property
+    def _alone(self) -> bool:
+        """Whether nobody else is on our circle."""
+        edges = self.ring.edges
+        return bool(len(edges)) and all(edge.peer == self.ring.node for edge in edges)
+
+    def _dissolve(self) -> list[Effect]:
+        """Nobody is left who could take our places."""
+        effects: list[Effect] = []
+        for location in self.ring.locations:
+            self.ring.locations.remove(location)
+        for edge in list(self.ring.edges):
+            effects += self.ring.gone(edge)
+        return effects
+
+    def _enter(self, message: SplitEdge, location: Location, now_ns: int) -> list[Effect]:
+        """Bring a request into a network in which we have no neighbour yet, or none any more."""
+        contact = self.acquaintances.next()
+        if contact is None:
+            self.ring.locations.remove(location)
+            return []
+
+        def reached(up: bool, now_ns: int) -> list[Effect]:
+            if up and self.ring.locations.get(location.id) is location:
+                return [Send(message, (contact.node,))]
+            if not up:
+                self.acquaintances.lost(contact.node)
+            self.ring.locations.remove(location)  # the next beat asks the next one
+            return []
+
+        return self._visits.open(contact, reached, now_ns)
+
+    def _keep_degree(self, now_ns: int) -> list[Effect]:
+        """Ask for neighbours if two are missing, give up a place if there are two too many.
+
+        Whoever is left on a circle of its own, but has known others, counts none of its places:
+        its own walks would go round in it for ever.
+        """
+        stranded = self._alone and len(self.acquaintances) > 0
+        have = 0
+        for location in self.ring.locations:
+            if location.unwanted or location.phase == LEAVING:
+                continue
+            if location.phase == JOINING:
+                have += 2
+            elif not stranded:
+                have += location.edges
+        missing = 2 * self.wanted - have
+        effects: list[Effect] = []
+        for _ in range(missing // 2):
+            effects += self._joins.begin(now_ns, outside=stranded)
+        if missing <= -2:
+            effects += self._shed(now_ns)
+        return effects
+
+    def _shed(self, now_ns: int) -> list[Effect]:
+        """Leave the place with the most holes: so holes run into each other, and vanish. An edge
+        to ourselves is worth no more than a hole."""
+        idle = [
+            location
+            for location in self.ring.locations
+            if location.can_leave and not location.unwanted
+        ]
+        if len(idle) <= 1:
+            return []
+        node = self.ring.node
+        worst = min(idle, key=lambda location: len(location.others(node)))
+        return self._leaves.begin(worst, now_ns)

@@ -1,0 +1,156 @@
+"""The master's part in a join: where a SplitEdge's walk ends, and how the newcomer is let in.
+
+The newcomer is greeted (MasterHello), and says that it is our slave (SlaveHello). Then our slave is
+told to go to it (Redirect). When the slave has gone, it closes its edge to us; when it cannot reach
+the newcomer, it says Cancel, and all is as before.
+
+The thesis sends MasterHello and Redirect at once. A newcomer that has changed its mind, or has
+crashed and started again while its request walked, refuses both who come to it; but then the slave
+has left us already, and the circle is torn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import ceil, log
+
+from shoal.base.ids import NodeId
+from shoal.kernel.effects import Effect, Send
+from shoal.kernel.records import Rejected
+from shoal.protocols.search.messages import MasterHello, MergeEdge, Redirect, SplitEdge
+from shoal.protocols.search.topology.edges import Edge
+from shoal.protocols.search.topology.locations import Location, Split
+from shoal.protocols.search.topology.ring import Ring
+
+HOPS_UNKNOWN = 0x7FFF_FFFF  # of whoever does not know how large the network is
+HOPS_TAKEN = 5  # with so many left or fewer, the first who can split does
+NODES_GUESSED = 10_000  # if we do not know either: 36 hops, which mix any smaller network too
+
+
+def walk_hops(nodes: float | None) -> int:
+    """How far a SplitEdge walks until every edge is as likely as any other."""
+    return ceil(8 + 3 * log(max(1.0, NODES_GUESSED if nodes is None else nodes)))
+
+
+class Splits:
+    """Splits of our edges, and walks that pass."""
+
+    def __init__(
+        self, ring: Ring, merge: Callable[[Location, Edge, MergeEdge, int], list[Effect]]
+    ) -> None:
+        """`merge` takes up what our slave asked for while we meant to split."""
+        self._ring = ring
+        self._merge = merge
+
+    def hops(self) -> int | None:
+        """How far to walk in the network as it was measured."""
+        totals = self._ring.totals()
+        return None if totals is None else walk_hops(totals.nodes)
+
+    def walk(self, peer: NodeId, message: SplitEdge, now_ns: int) -> list[Effect]:
+        """One step of a walk, which may end here."""
+        hops_max = self.hops() or walk_hops(None)
+        hops = min(message.hops, hops_max) - 1
+        if hops <= HOPS_TAKEN:
+            location = self._splittable()
+            if location is not None:
+                return self._begin(peer, location, message, now_ns)
+        if hops <= 0:
+            return []  # the newcomer will notice, and try again
+        return self.forward(message, hops)
+
+    def forward(self, message: SplitEdge, hops: int) -> list[Effect]:
+        """Over any of our edges; nothing, if there is none."""
+        edges = self._ring.edges.open()
+        if not edges:
+            return []
+        edge = self._ring.rng.choice(edges)
+        return [Send(SplitEdge(edge.name, message.origin, message.location, hops), (edge.peer,))]
+
+    def confirmed(self, edge: Edge, now_ns: int) -> list[Effect]:
+        """The other end of an edge that we opened says that it is our slave."""
+        ring = self._ring
+        location = ring.locations.of(edge)
+        split, slave = location.below, location.slave
+        if not isinstance(split, Split) or split.edge is not edge or split.redirected:
+            return []
+        assert slave is not None  # without one, or once it is gone, a newcomer has its place
+        split.redirected = True
+        split.deadline_ns = now_ns + ring.config.split_ns
+        if split.merge is not None:
+            ring.races["leave-during-split"] += 1  # it will ask the newcomer for the same
+        return [Send(Redirect(slave.name, split.origin, split.location), (slave.peer,))]
+
+    def cancelled(self, edge: Edge) -> list[Effect]:
+        """Our slave did not reach the newcomer."""
+        ring = self._ring
+        location = ring.locations.get(edge.mine)
+        if location is None or location.slave is not edge:
+            return []
+        split = location.below
+        if not isinstance(split, Split) or not split.redirected:
+            return []
+        location.below = None
+        return ring.close(split.edge)
+
+    def expire(self, location: Location, now_ns: int) -> list[Effect]:
+        """Nobody answered in time: all stays as it was."""
+        split = location.below
+        if not isinstance(split, Split) or now_ns < split.deadline_ns:
+            return []
+        return self._ring.close(split.edge) + self._give_up(location, split, now_ns)
+
+    # Steps
+
+    def _splittable(self) -> Location | None:
+        ring = self._ring
+        if ring.checks.busy:
+            return None
+        able = [location for location in ring.locations if location.can_split]
+        return ring.rng.choice(able) if able else None
+
+    def _begin(
+        self, peer: NodeId, location: Location, message: SplitEdge, now_ns: int
+    ) -> list[Effect]:
+        origin = message.origin
+        split = Split(origin, message.location, now_ns + self._ring.config.split_ns)
+        location.below = split
+        checked = partial(self._checked, peer, location, split)
+        return self._ring.checks.check(origin.node, origin.signed, checked, now_ns)
+
+    def _checked(
+        self, peer: NodeId, location: Location, split: Split, valid: bool, now_ns: int
+    ) -> list[Effect]:
+        if location.below is not split:
+            return []
+        if not valid:
+            return [Rejected(peer, "bad-address"), *self._give_up(location, split, now_ns)]
+        reached = partial(self._reached, location, split)
+        return self._ring.links.open(split.origin.contact, reached, now_ns)
+
+    def _reached(self, location: Location, split: Split, up: bool, now_ns: int) -> list[Effect]:
+        ring, newcomer = self._ring, split.origin
+        if location.below is not split:
+            return ring.unlink(newcomer.node)
+        if not up:
+            return self._give_up(location, split, now_ns)
+        slave = location.slave
+        hello = MasterHello(
+            location.id, split.location, slave is not None, ring.bootstrap(), ring.record
+        )
+        edge, effects = ring.greet(newcomer, location, hello, now_ns)
+        split.deadline_ns = now_ns + ring.config.split_ns
+        if slave is None:
+            location.slave, location.below = edge, None
+        else:
+            split.edge = edge
+        return effects
+
+    def _give_up(self, location: Location, split: Split, now_ns: int) -> list[Effect]:
+        location.below = None
+        # A slave that was told of the newcomer asks that one, or us again.
+        if split.merge is not None and location.slave is not None and not split.redirected:
+            return self._merge(location, location.slave, split.merge, now_ns)
+        self._ring.settle(location)
+        return []

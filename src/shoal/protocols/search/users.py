@@ -1,0 +1,139 @@
+"""User connections: two applications talk over the link of their nodes.
+
+The opener numbers a connection. Both ends may open some at the same time: the smaller node id uses
+even numbers, the larger one odd ones, so that a number means one connection only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from shoal.base.ids import NodeId
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Effect, Notify, Send
+from shoal.kernel.records import Rejected
+from shoal.protocols.search.commands import (
+    UserArrived,
+    UserClosed,
+    UserOpened,
+    UserReceived,
+    UserRefused,
+)
+from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.links import Links
+from shoal.protocols.search.messages import (
+    UserAccept,
+    UserConnect,
+    UserData,
+    UserEnd,
+    UserRefuse,
+)
+
+_Key = tuple[NodeId, int]
+
+
+class Users:
+    """Connections of the applications on this node."""
+
+    def __init__(self, node: NodeId, links: Links, config: SearchConfig) -> None:
+        self._node = node
+        self._links = links
+        self._config = config
+        self._types: dict[str, None] = {}
+        self._asked: dict[_Key, Hashable] = {}
+        self._open: dict[_Key, None] = {}
+        self._made = 0
+
+    # What the application wants
+
+    def listen(self, type: str, accept: bool) -> None:
+        """Connections of this type are accepted from now on, or no more."""
+        if accept:
+            self._types[type] = None
+        else:
+            self._types.pop(type, None)
+
+    def connect(self, contact: Contact, type: str, token: Hashable, now_ns: int) -> list[Effect]:
+        """Ask a node for a connection."""
+        self._made += 1
+        number = 2 * self._made + (self._node > contact.node)
+        key = (contact.node, number)
+        self._asked[key] = token
+
+        def reached(up: bool, now_ns: int) -> list[Effect]:
+            if key not in self._asked:
+                return []
+            if up:
+                return [Send(UserConnect(number, type), (contact.node,))]
+            del self._asked[key]
+            return [Notify(UserRefused("cannot be reached", token))]
+
+        return self._links.open(contact, reached, now_ns)
+
+    def send(self, peer: NodeId, number: int, content: bytes) -> list[Effect]:
+        """Content for the other end; none goes to a connection that has ended meanwhile."""
+        if (peer, number) not in self._open:
+            return []
+        return [Send(UserData(number, content), (peer,))]
+
+    def close(self, peer: NodeId, number: int) -> list[Effect]:
+        """End a connection."""
+        if self._open.pop((peer, number), 0) == 0:
+            return []
+        return [Send(UserEnd(number), (peer,)), *self._release(peer)]
+
+    # What comes in
+
+    def connected(self, peer: NodeId, message: UserConnect, contact: Contact) -> list[Effect]:
+        """Somebody asks for a connection."""
+        key = (peer, message.connection)
+        if message.connection % 2 != (peer > self._node) or key in self._open:
+            return [Rejected(peer, "not-its-number")]
+        if message.type not in self._types:
+            return [Send(UserRefuse(message.connection, "no such type here"), (peer,))]
+        if len(self._open) >= self._config.user_connections_max:
+            return [Send(UserRefuse(message.connection, "too many connections"), (peer,))]
+        self._open[key] = None
+        return [
+            *self._links.open(contact, lambda up, now_ns: [], 0),
+            Send(UserAccept(message.connection), (peer,)),
+            Notify(UserArrived(peer, message.connection, message.type)),
+        ]
+
+    def answered(self, peer: NodeId, message: UserAccept | UserRefuse) -> list[Effect]:
+        """Our question was answered."""
+        key = (peer, message.connection)
+        if key not in self._asked:
+            return [Rejected(peer, "not-asked")]
+        token = self._asked.pop(key)
+        if isinstance(message, UserRefuse):
+            return [Notify(UserRefused(message.answer, token)), *self._release(peer)]
+        self._open[key] = None
+        return [Notify(UserOpened(peer, message.connection, token))]
+
+    def received(self, peer: NodeId, message: UserData) -> list[Effect]:
+        """Content from the other end."""
+        if (peer, message.connection) not in self._open:
+            return [Send(UserEnd(message.connection), (peer,))]
+        return [Notify(UserReceived(peer, message.connection, message.content))]
+
+    def ended(self, peer: NodeId, message: UserEnd) -> list[Effect]:
+        """The other end has closed."""
+        if self._open.pop((peer, message.connection), 0) == 0:
+            return []
+        return [Notify(UserClosed(peer, message.connection)), *self._release(peer)]
+
+    def lost(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """The link is gone, and all that went over it."""
+        effects = self._links.lost(peer, now_ns)
+        for key in [key for key in self._asked if key[0] == peer]:
+            effects.append(Notify(UserRefused("the link was lost", self._asked.pop(key))))
+        for key in [key for key in self._open if key[0] == peer]:
+            del self._open[key]
+            effects.append(Notify(UserClosed(*key)))
+        return effects
+
+    def _release(self, peer: NodeId) -> list[Effect]:
+        if any(key[0] == peer for key in (*self._open, *self._asked)):
+            return []
+        return self._links.release(peer)

@@ -1,0 +1,215 @@
+"""Standing queries of others: whoever left one here is told of documents that match.
+
+A node leaves its query with many nodes, and casts it again before it expires. Most documents match
+few of them: watch_filter.py finds out which to ask. Each version of a document is reported to a
+query once, as far as 256 reports back; where a document passes two nodes with the query, its owner
+hears of it twice, and tells by the document.
+
+When there are too many, whoever has the most here, the newcomer included, loses the one that would
+expire soonest.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+
+from shoal.base.errors import InvariantViolated, UsageError
+from shoal.base.ids import NodeId
+from shoal.base.units import MS_NS, S_NS
+from shoal.protocols.dht.ordered import Ordered
+from shoal.protocols.search.addresses import AddressRecord
+from shoal.protocols.search.documents import Document
+from shoal.protocols.search.payloads import Watch
+from shoal.protocols.search.queries.documents import document_of
+from shoal.protocols.search.queries.matching import matches
+from shoal.protocols.search.queries.parser import parse
+from shoal.protocols.search.queries.query import Query
+from shoal.protocols.search.watch_filter import WatchFilter
+
+WATCHES_MAX = 10_000
+OWNER_WATCHES_MAX = 64  # of one node
+WATCH_NS_MAX = 60 * 60 * S_NS  # who is gone is not told anything for longer than this
+CANCELLED_NS = 10 * 60 * S_NS  # bubbles that were cast before the end have arrived by then
+REPORTED_MAX = 256  # documents that a query remembers: 2 KiB
+
+UNREADABLE, EXPIRED, CHANGED, FULL = "unreadable", "expired", "changed", "full"
+
+_Name = bytes  # of the owner, and the query's id
+
+
+class _Standing(msgspec.Struct):
+    """A query, or the memory that there was one."""
+
+    owner: AddressRecord
+    id: bytes
+    text: str
+    query: Query | None
+    """None: cancelled."""
+    expires_ns: int
+    number: int
+    reported: array[int]
+    next_report: int = 0
+
+    @property
+    def name(self) -> _Name:
+        return self.owner.node + self.id
+
+    def report(self, document: Document) -> bool:
+        """Whether this version is new to the query; from now on it is not."""
+        digest = int.from_bytes(document.digest[:8])
+        if digest in self.reported:
+            return False
+        if len(self.reported) < REPORTED_MAX:
+            self.reported.append(digest)
+        else:
+            self.reported[self.next_report] = digest
+            self.next_report = (self.next_report + 1) % REPORTED_MAX
+        return True
+
+
+class Watches:
+    """Standing queries by owner and id."""
+
+    def __init__(self, watches_max: int = WATCHES_MAX) -> None:
+        self._watches_max = watches_max
+        self._standing: dict[_Name, _Standing] = {}
+        self._numbers: dict[int, _Standing] = {}
+        self._number = 0
+        self._filter = WatchFilter()
+        self._expiring = Ordered()
+        self._by_owner: dict[NodeId, Ordered] = {}  # by expiry
+        self._counts = Ordered()  # owners, by how many they have
+
+    def __len__(self) -> int:
+        return len(self._standing)
+
+    def put(self, owner: AddressRecord, watch: Watch, now_ns: int) -> str:
+        """Begin, prolong or end a query of the node that cast it; says why not, or nothing."""
+        self.expire(now_ns)
+        known = self._standing.get(owner.node + watch.id)
+        if watch.expires_ms == 0:
+            return self._cancel(owner, watch, known, now_ns)
+        expires_ns = min(watch.expires_ms * MS_NS, now_ns + WATCH_NS_MAX)
+        if expires_ns <= now_ns:
+            return EXPIRED
+        if known is not None:
+            if known.query is None:
+                return EXPIRED
+            if known.text != watch.text:
+                return CHANGED
+            self._prolong(known, max(expires_ns, known.expires_ns))
+            self._filter.remove(known.number)
+            self._filter.add(known.number, known.query)
+            if owner.made_ms > known.owner.made_ms:
+                known.owner = owner
+            return ""
+        try:
+            query = parse(watch.text)
+        except UsageError:
+            return UNREADABLE
+        return self._add(owner, watch, query, expires_ns)
+
+    def sightings(self, document: Document, now_ns: int) -> list[tuple[AddressRecord, bytes]]:
+        """Whom to tell of a document, and for which of their queries."""
+        if document.deleted or document.expires_ns <= now_ns:
+            return []
+        self.expire(now_ns)
+        if not len(self._filter):
+            return []
+        seen = document_of(document.kind, document.value)
+        found = []
+        for number in self._filter.candidates(seen):
+            standing = self._numbers[number]
+            assert standing.query is not None
+            if matches(standing.query, seen) and standing.report(document):
+                found.append((standing.owner, standing.id))
+        return found
+
+    def expire(self, now_ns: int) -> None:
+        """Let go of what is past its time."""
+        for name, _ in self._expiring.up_to(now_ns):
+            self._remove(self._standing[name])
+
+    def _cancel(
+        self, owner: AddressRecord, watch: Watch, known: _Standing | None, now_ns: int
+    ) -> str:
+        if known is None:  # the end came before the beginning
+            return self._add(owner, watch, None, now_ns + CANCELLED_NS)
+        if known.query is not None:
+            self._filter.remove(known.number)
+            known.query = None
+            known.reported = array("Q")
+            self._prolong(known, max(known.expires_ns, now_ns + CANCELLED_NS))
+        return ""
+
+    def _add(self, owner: AddressRecord, watch: Watch, query: Query | None, expires_ns: int) -> str:
+        if not self._make_room(owner.node):
+            return FULL
+        self._number += 1
+        standing = _Standing(
+            *(owner, watch.id, watch.text, query, expires_ns, self._number), array("Q")
+        )
+        self._standing[standing.name] = self._numbers[self._number] = standing
+        if query is not None:
+            self._filter.add(self._number, query)
+        self._expiring.add(expires_ns, (standing.name, None))
+        order = self._by_owner.setdefault(owner.node, Ordered())
+        if len(order):
+            self._counts.remove(len(order), (owner.node, None))
+        order.add(expires_ns, (standing.name, None))
+        self._counts.add(len(order), (owner.node, None))
+        return ""
+
+    def _make_room(self, newcomer: NodeId) -> bool:
+        mine = len(self._by_owner.get(newcomer, ()))
+        if mine >= OWNER_WATCHES_MAX:
+            return False
+        if len(self._standing) >= self._watches_max:
+            greatest = NodeId(self._counts.last()[0])
+            if len(self._by_owner[greatest]) <= mine + 1:
+                return False
+            name, _ = self._by_owner[greatest].first()
+            self._remove(self._standing[name])
+        return True
+
+    def _prolong(self, standing: _Standing, expires_ns: int) -> None:
+        for order in (self._expiring, self._by_owner[standing.owner.node]):
+            order.remove(standing.expires_ns, (standing.name, None))
+            order.add(expires_ns, (standing.name, None))
+        standing.expires_ns = expires_ns
+
+    def _remove(self, standing: _Standing) -> None:
+        node = standing.owner.node
+        del self._standing[standing.name], self._numbers[standing.number]
+        if standing.query is not None:
+            self._filter.remove(standing.number)
+        self._expiring.remove(standing.expires_ns, (standing.name, None))
+        order = self._by_owner[node]
+        self._counts.remove(len(order), (node, None))
+        order.remove(standing.expires_ns, (standing.name, None))
+        if len(order):
+            self._counts.add(len(order), (node, None))
+        else:
+            del self._by_owner[node]
+
+    def check_invariants(self) -> None:
+        """Raise InvariantViolated if the books do not agree, or there is too much."""
+        names = sorted((one.expires_ns, name) for name, one in self._standing.items())
+        if names != [(expires_ns, slot[0]) for expires_ns, slot in self._expiring.entries()]:
+            raise InvariantViolated(f"{len(names)} queries stand, others expire")
+        if len(names) > self._watches_max or len(names) != len(self._numbers):
+            raise InvariantViolated(f"{len(names)} queries, {self._watches_max} are the most")
+        if len(self._filter) != sum(one.query is not None for one in self._standing.values()):
+            raise InvariantViolated(f"{len(self._filter)} queries can be met")
+        counts: dict[NodeId, int] = {}
+        for standing in self._standing.values():
+            node = standing.owner.node
+            counts[node] = counts.get(node, 0) + 1
+        if counts != {node: len(order) for node, order in self._by_owner.items()}:
+            raise InvariantViolated("owners are counted wrongly")
+        if sorted((count, node) for node, count in counts.items()) != [
+            (count, slot[0]) for count, slot in self._counts.entries()
+        ]:
+            raise InvariantViolated("owners are not in order")
