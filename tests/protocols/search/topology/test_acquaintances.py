@@ -1,0 +1,52 @@
+"""Whom to ask for the way into the network."""
+
+from __future__ import annotations
+
+from shoal.kernel.contact import Contact
+from shoal.protocols.search.topology.acquaintances import Acquaintances
+from tests.support.circle import ME, Peer
+
+ANN, BOB, EVE = (Peer(number) for number in range(1, 4))
+
+
+def test_nobody_is_known_at_first() -> None:
+    known = Acquaintances(ME.node, [ME.contact], 4)
+    assert len(known) == 0, "ourselves does not count"
+    assert known.next() is None
+
+
+def test_all_are_asked_in_turn() -> None:
+    known = Acquaintances(ME.node, [ANN.contact, BOB.contact], 4)
+    known.saw(EVE.contact)
+    asked = [known.next() for _ in range(6)]
+    assert {contact.node for contact in asked[:3] if contact} == {ANN.node, BOB.node, EVE.node}
+    assert asked[:3] == asked[3:]
+
+
+def test_who_was_seen_last_comes_first_and_nobody_twice() -> None:
+    known = Acquaintances(ME.node, [ANN.contact], 4)
+    known.saw(BOB.contact)
+    known.saw(ANN.contact)
+    assert known.recent() == (ANN.contact, BOB.contact)
+
+
+def test_of_too_many_the_one_seen_longest_ago_is_forgotten() -> None:
+    known = Acquaintances(ME.node, [], 2)
+    for peer in (ANN, BOB, ANN, EVE):
+        known.saw(peer.contact)
+    assert known.recent() == (EVE.contact, ANN.contact)
+
+
+def test_who_does_not_answer_is_forgotten_unless_it_was_given() -> None:
+    known = Acquaintances(ME.node, [ANN.contact], 4)
+    known.saw(BOB.contact)
+    known.lost(BOB.node)
+    known.lost(ANN.node)
+    assert known.recent() == (ANN.contact,)
+
+
+def test_who_cannot_be_dialled_is_of_no_use() -> None:
+    known = Acquaintances(ME.node, [], 4)
+    known.saw(Contact(ANN.node))
+    known.saw(ME.contact)
+    assert len(known) == 0
