@@ -158,6 +158,100 @@ class TopicEvent(msgspec.Struct, frozen=True):
     all_tenths_ms: int
 
 
+class SearchStage(msgspec.Struct, frozen=True):
+    """A search network before something happened to it, or in a state after that."""
+
+    run: str
+    stage: str
+    nodes: int
+    """Living ones."""
+    edges: int
+    """Of the living, with each other."""
+    largest_part: float
+    """Of the living, in the largest component."""
+    threshold: float
+    """T, as bubbles were sized by it; 0 where there is none, and nodes flood."""
+
+
+class SearchMatch(msgspec.Struct, frozen=True):
+    """Pairs of a data and a query bubble of one certainty: how many met. Means are per query."""
+
+    run: str
+    stage: str
+    certainty: float
+    data: str
+    """"new": published in this stage; "old": before the event."""
+    data_size: int
+    query_size: int
+    pairs: int
+    matched: float
+    """A part of them."""
+    error: float
+    """Its standard error."""
+    theory: float
+    reached: float
+    """Nodes."""
+    messages: float
+    collisions: float
+    """Messages to nodes that had the query already."""
+    hops_max: int
+    """On the way to a node that a query reached."""
+    hops_bound: int
+    """By theory."""
+
+
+class SearchLoad(msgspec.Struct, frozen=True):
+    """Messages of bubbles that the nodes of one degree received in a stage."""
+
+    run: str
+    stage: str
+    degree: int
+    nodes: int
+    messages: int
+
+
+class SearchStep(msgspec.Struct, frozen=True):
+    """What nodes knew of the network after so many beats of a measurement."""
+
+    run: str
+    step: int
+    holder: int
+    """Which of the nodes that were tried had the largest fish."""
+    within: float
+    """What part of the nodes had all sums within 5 %."""
+
+
+class SearchMoment(msgspec.Struct, frozen=True):
+    """A search network at a time, and the searches that were begun between then and the next."""
+
+    run: str
+    time_s: float
+    """Since the event, or since nodes began to come and go; negative before that."""
+    nodes: int
+    largest_part: float
+    complete: float
+    """What part of the nodes has its neighbours, but for one at most."""
+    known: float
+    """What part of the nodes knows the size of the network within 5 %."""
+    old_searches: int
+    """For documents from before the event; only searches whose node was there to the end."""
+    old_found: int
+    new_searches: int
+    """For documents that were put a few seconds earlier."""
+    new_found: int
+
+
+class SearchWatch(msgspec.Struct, frozen=True):
+    """A standing query, and the documents that it was told of."""
+
+    run: str
+    query: int
+    due: int
+    """Documents that match, and were put after the query."""
+    told: int
+    told_again: int
+
+
 GATHERED: dict[str, type[msgspec.Struct]] = {
     "deliveries": Delivery,
     "messages": PublishedMessage,
@@ -168,6 +262,12 @@ GATHERED: dict[str, type[msgspec.Struct]] = {
     "pairs": PairCount,
     "diameters": OverlayDiameter,
     "topic_events": TopicEvent,
+    "search_stages": SearchStage,
+    "search_matches": SearchMatch,
+    "search_loads": SearchLoad,
+    "search_steps": SearchStep,
+    "search_moments": SearchMoment,
+    "search_watches": SearchWatch,
 }
 
 GATHERED_RECORDS = (Published, Sent, ReceivedFirst, ReceivedAgain, Delivered, RttMeasured)

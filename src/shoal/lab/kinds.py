@@ -171,6 +171,13 @@ def _built_in() -> Mapping[str, ExperimentKind]:
     from shoal.lab.loss.experiment import LOSS
     from shoal.lab.overlays.diameter import DIAMETER
     from shoal.lab.overlays.randomness import RANDOMNESS
+    from shoal.lab.search.churned import CHURN
+    from shoal.lab.search.match import MATCH
+    from shoal.lab.search.measuring import MEASUREMENT
+    from shoal.lab.search.model.experiment import MODEL
+    from shoal.lab.search.watching import WATCH
     from shoal.lab.topics.experiment import REDDIT
 
-    return {kind.name: kind for kind in (DELIVERY, RANDOMNESS, DIAMETER, LOSS, REDDIT)}
+    search = (MODEL, MATCH, MEASUREMENT, CHURN, WATCH)
+    kinds = (DELIVERY, RANDOMNESS, DIAMETER, LOSS, REDDIT, *search)
+    return {kind.name: kind for kind in kinds}

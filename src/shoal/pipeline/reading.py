@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 FOOTERS_AT_ONCE = 8  # mostly waiting for a disk, or for a network
 NEEDED = ("deliveries", "messages", "nodes")
-COMPLETE_ALONE = ("pairs", "diameters", "topic_events")
-"""Tables of experiments without streams: on topologies alone, and on topics."""
+COMPLETE_ALONE = ("pairs", "diameters", "topic_events", "search_stages")
+"""Tables of experiments without streams: on topologies alone, on topics, and on search."""
 
 
 class Problem(msgspec.Struct, frozen=True):

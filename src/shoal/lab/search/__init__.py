@@ -1,0 +1,1 @@
+"""Search in the lab: studies of BubbleStorm networks."""
