@@ -110,6 +110,11 @@ def test_an_idle_line_has_a_burst_and_no_more() -> None:
         throttle.offer(name, 500, 3)
     assert "".join(drained(throttle, 100 * S_NS)) == "abc", "two from the burst, one now"
     assert "".join(drained(throttle, 101 * S_NS)) == "de"
+    assert "".join(drained(throttle, 900 * S_NS)) == "fgh"
+    for name in "ijkl":
+        throttle.offer(name, 500, 3)
+    assert drained(throttle, 900 * S_NS) == []
+    assert "".join(drained(throttle, 999 * S_NS)) == "ijk", "hours of rest are no larger burst"
 
 
 def test_a_full_queue_takes_only_what_has_to_go() -> None:

@@ -22,6 +22,7 @@ def test_slices_follow_each_other_and_the_rest_are_collisions() -> None:
     assert seen.arrived(A, 6, 9, 0) is Verdict.NEXT_SLICE, "collisions are not ours"
     assert seen.arrived(B, 2, 5, 0) is Verdict.NEW, "earlier slices went elsewhere"
     assert seen.arrived(B, 5, 7, 0) is Verdict.NEXT_SLICE
+    assert seen.arrived(B, 8, 9, 0) is Verdict.COLLISION, "no slice of ours: there is a gap"
 
 
 def test_a_node_passes_on_so_many_collisions_of_a_bubble() -> None:

@@ -4,7 +4,8 @@ Push-sum trusts everybody. Two rules make lies dearer:
 
 - A Ping has to be one that honest nodes could have made. Whatever parts of honest nodes are added
   up, nobody has no edge or more than DEGREE_MAX, so D0 <= D1 <= D2 <= DEGREE_MAX * D1 and so on,
-  and D1^2 <= D0 * D2 (Cauchy and Schwarz); all fish of a size were one at the beginning.
+  and D1^2 <= D0 * D2 (Cauchy and Schwarz). All fish of a size were one unit at the beginning, and
+  wherever there is water, there is fish.
 - A result changes by a factor of four a round at most; in small networks as far as FREE_NODES
   allow, where an error costs little and sizes change fast.
 
@@ -35,8 +36,9 @@ def is_plausible(ping: Ping) -> bool:
         return False
     if not all(abs(value) <= EXTRA_MAX for _, value in ping.extras):
         return False
-    totals = ping.totals
-    return totals == Totals(0, 0, 0) or are_plausible(totals)
+    if ping.totals == Totals(0, 0, 0):
+        return ping.fish == 0  # a newcomer
+    return ping.fish > 0 and are_plausible(ping.totals)
 
 
 def are_plausible(totals: Totals) -> bool:

@@ -17,6 +17,7 @@ from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey
 from shoal.kernel.effects import Effect
 from shoal.protocols.search.addresses import AddressRecord
+from shoal.protocols.search.casts import tokens_of
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.headers import BubbleHeader, sign_header
 from shoal.protocols.search.limits import NONCE_BYTES
@@ -29,6 +30,7 @@ from shoal.protocols.search.sizes import (
     size_limit,
     threshold,
 )
+from shoal.protocols.search.traffic import Balance
 
 Send = Callable[[BubbleCast, int], list[Effect]]
 
@@ -63,8 +65,10 @@ class Bubbles:
         self._send = send
         self._rng = rng
         self._config = config
-        self.balance = 1.0
+        self.balance = Balance()
         """How much larger data bubbles are than those of queries, by what both cost."""
+        self._spent_ns = 0
+        """When our budget at others is whole again."""
 
     @property
     def default_confidence(self) -> float:
@@ -76,18 +80,25 @@ class Bubbles:
         return self._config.bubble_ns
 
     def data_size(self) -> int:
-        """Nodes that keep a document."""
-        certainty = certainty_of(self._config.confidence)
-        return bubble_size(certainty, self.balance, self._known())
+        """Nodes that keep a document that is cast now."""
+        return self._data_size(self.balance.now)
 
     def query_size(self, confidence: float) -> int:
         """Nodes that a question has to reach, to meet any document with this probability."""
-        wanted = certainty_of(confidence) ** 2 * self._reach() / self.data_size()
+        kept = self._data_size(self.balance.least)
+        wanted = certainty_of(confidence) ** 2 * self._reach() / kept
         return max(1, min(ceil(wanted), size_limit(self._known())))
 
     def confidence(self, asked: int) -> float:
         """The probability to have met a document, when so many nodes were asked."""
-        return confidence_of((asked * self.data_size() / self._reach()) ** 0.5)
+        kept = self._data_size(self.balance.least)
+        return confidence_of((asked * kept / self._reach()) ** 0.5)
+
+    def may_put(self, now_ns: int) -> bool:
+        """Whether others would take another bubble of ours. We keep to three quarters of what they
+        allow: clocks differ, and questions do not wait."""
+        burst_ns = self._config.origin_burst * self._config.origin_refill_ns
+        return self._spent_ns - now_ns < burst_ns
 
     def nodes(self) -> float:
         """Of the whole network, as it was measured."""
@@ -112,10 +123,17 @@ class Bubbles:
         """Its next positions, up to there."""
         start, bubble.cast_to = bubble.cast_to, end
         total = bubble.total
+        if start == 0:
+            cost_ns = tokens_of(len(bubble.payload)) * self._config.origin_refill_ns
+            self._spent_ns = max(self._spent_ns, now_ns) + cost_ns * 4 // 3  # see may_put()
         cast = BubbleCast(
             None, total, total, start, end, bubble.kind, bubble.header, bubble.payload
         )
         return self._send(cast, now_ns)
+
+    def _data_size(self, balance: float) -> int:
+        certainty = certainty_of(self._config.confidence)
+        return bubble_size(certainty, balance, self._known())
 
     def _reach(self) -> float:
         """T; where it makes no sense, the whole network: everybody gets everything then."""

@@ -1,7 +1,7 @@
 """How many places a node can afford.
 
 Traffic is proportional to degree, so places are given by bandwidth: L = L_d * min(U, D) / S, where
-S is what one location shall carry. Then load decides: whoever is congested gives one up, whoever
+S is the bandwidth of a node with the usual L_d places. Then load decides: whoever is congested gives one up, whoever
 has been idle for long takes one more. Slowly, and between half and twice the number to begin with:
 every change moves two neighbours.
 """
@@ -17,9 +17,9 @@ IDLE_BEATS = 60  # in a row: five minutes
 IDLE_BELOW = 0.25  # of what may be sent
 
 
-def locations_for(locations: int, upload: float, download: float, per_location: float) -> int:
-    """Places for these bytes a second each way, if `locations` are worth so much each."""
-    return max(LOCATIONS_MIN, floor(locations * min(upload, download) / per_location))
+def locations_for(locations: int, upload: float, download: float, standard: float) -> int:
+    """Places for these bytes a second each way, if whoever has `standard` has `locations`."""
+    return max(LOCATIONS_MIN, floor(locations * min(upload, download) / standard))
 
 
 class Capacity:
@@ -27,8 +27,14 @@ class Capacity:
 
     def __init__(self, config: SearchConfig) -> None:
         self.wanted = config.locations
-        self._least = max(LOCATIONS_MIN, config.locations // 2)
-        self._most = min(config.locations_max, 2 * config.locations)
+        upload, download = config.upload_bytes_s, config.download_bytes_s
+        if upload is not None:
+            worth = locations_for(
+                config.locations, upload, download or upload, config.standard_bytes_s
+            )
+            self.wanted = min(worth, config.locations_max)
+        self._least = max(LOCATIONS_MIN, self.wanted // 2)
+        self._most = min(config.locations_max, 2 * self.wanted)
         self._congested = 0
         self._idle = 0
 

@@ -2,19 +2,25 @@
 
 `Clients` is the host's side: it answers ClientHello, casts what clients send, and sends them to
 others when it leaves. `Hosting` is the client's side: one host at a time, another when it goes.
+Both ends claim the link between them: nobody else keeps it up.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from shoal.base.ids import NodeId
+from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.records import Rejected
 from shoal.protocols.search.addresses import AddressRecord
+from shoal.protocols.search.checks import Checks
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.links import Links
 from shoal.protocols.search.messages import (
+    BubbleCast,
     ClientDeny,
     ClientHello,
     ClientOk,
@@ -25,50 +31,67 @@ from shoal.protocols.search.topology.acquaintances import Acquaintances
 from shoal.protocols.search.topology.circle import Circle
 
 REDIRECTED_MAX = 4  # nodes that a client is sent to: one of them will answer
+HELLO_BEATS = 12  # a host is asked once a minute how large the network is,
+MISSED_MAX = 3  # and at each beat, if it did not answer; then it is gone
+WAITING_MAX = 64  # bubbles that wait for a host
 
 
 class Clients:
     """Who searches through us."""
 
-    def __init__(self, circle: Circle, config: SearchConfig) -> None:
+    def __init__(self, circle: Circle, links: Links, config: SearchConfig) -> None:
         self._circle = circle
+        self._links = links
         self._config = config
-        self._records: dict[NodeId, AddressRecord] = {}
+        self._clients: dict[NodeId, None] = {}
 
     def __contains__(self, peer: NodeId) -> bool:
-        return peer in self._records
+        return peer in self._clients
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._clients)
 
-    def hello(self, peer: NodeId, message: ClientHello) -> list[Effect]:
+    def hello(self, peer: NodeId, message: ClientHello, now_ns: int) -> list[Effect]:
         """Somebody asks to be a client, or once more how large the network is."""
         if message.record.node != peer:
             return [Rejected(peer, "not-its-address")]
         reason = self._why_not(peer)
         if reason:
             return [Send(ClientDeny(reason), (peer,))]
-        self._records[peer] = message.record
-        return [Send(ClientOk(self._circle.ring.bootstrap()), (peer,))]
+        ok = Send(ClientOk(self._circle.ring.bootstrap()), (peer,))
+        if peer in self._clients:
+            return [ok]
+        self._clients[peer] = None
+        # Without an address: the link is there, and if not, there is nobody to dial.
+        return [*self._links.open(Contact(peer), lambda up, now_ns: [], now_ns), ok]
 
-    def lost(self, peer: NodeId) -> None:
+    def opened(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """The link to a client is ours, too; or it was, and the client has left us meanwhile."""
+        effects = self._links.opened(peer, now_ns)
+        return effects if peer in self._clients else effects + self._links.release(peer)
+
+    def lost(self, peer: NodeId, now_ns: int) -> list[Effect]:
         """A client is gone."""
-        self._records.pop(peer, None)
+        self._clients.pop(peer, None)
+        return self._links.lost(peer, now_ns)
 
     def leave(self) -> list[Effect]:
         """Send every client to our neighbours."""
         others = {edge.peer: edge.record for edge in self._circle.edges}
         others.pop(self._circle.ring.node, None)
         records = tuple(others.values())[:REDIRECTED_MAX]
-        clients, self._records = tuple(self._records), {}
-        return [Send(ClientRedirect(records), clients)] if clients else []
+        clients, self._clients = tuple(self._clients), {}
+        effects: list[Effect] = [Send(ClientRedirect(records), clients)] if clients else []
+        for peer in clients:
+            effects += self._links.release(peer)
+        return effects
 
     def _why_not(self, peer: NodeId) -> str:
         if self._circle.going:
             return "leaving"
         if not self._circle.joined:
             return "not joined yet"
-        if peer not in self._records and len(self._records) >= self._config.clients_max:
+        if peer not in self._clients and len(self._clients) >= self._config.clients_max:
             return "full"
         return ""
 
@@ -81,67 +104,125 @@ class Hosting:
         record: AddressRecord,
         acquaintances: Acquaintances,
         links: Links,
+        checks: Checks,
         known: Callable[[Totals], None],
     ) -> None:
         """`known` is told how large the network is."""
         self._record = record
         self._acquaintances = acquaintances
         self._links = links
+        self._checks = checks
         self._known = known
         self._asked: NodeId | None = None
+        self._beats = 0
+        """Since our host was asked last, and answered."""
+        self._missed = 0
+        """Questions that it did not answer."""
+        self._waiting: deque[BubbleCast] = deque(maxlen=WAITING_MAX)
         self.host: NodeId | None = None
 
     def beat(self, now_ns: int) -> list[Effect]:
-        """Look for a host, or ask it how large the network is by now."""
-        if self.host is not None:
-            return self._hello(self.host)
-        contact = self._acquaintances.next()
-        if contact is None:
+        """Look for a host, or ask it from time to time how large the network is by now."""
+        host = self.host
+        if host is None:
+            return self._ask_next(now_ns)
+        self._beats += 1
+        if self._missed >= MISSED_MAX:
+            return [*self._drop(host), *self._ask_next(now_ns)]
+        return self._hello(host) if self._missed or self._beats >= HELLO_BEATS else []
+
+    def cast(self, cast: BubbleCast) -> list[Effect]:
+        """Have our host cast a bubble; the next one, if we have none just now."""
+        if self.host is None:
+            self._waiting.append(cast)
             return []
-        effects = self._give_up()
-        self._asked = peer = contact.node
-
-        def reached(up: bool, now_ns: int) -> list[Effect]:
-            return self._hello(peer) if up and self._asked == peer else []
-
-        return effects + self._links.open(contact, reached, now_ns)
+        return [Send(cast, (self.host,))]
 
     def accepted(self, peer: NodeId, message: ClientOk) -> list[Effect]:
         """A node has us as its client."""
         if peer not in (self._asked, self.host):
             return [Rejected(peer, "not-asked")]
         self.host, self._asked = peer, None
+        self._beats = self._missed = 0
         self._known(message.bootstrap)
-        return []
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return [Send(cast, (peer,)) for cast in waiting]
 
-    def denied(self, peer: NodeId, now_ns: int) -> list[Effect]:
-        """A node does not, or no longer: ask the next."""
+    def denied(self, peer: NodeId) -> list[Effect]:
+        """A node does not, or no longer: the next beat asks another. At once, two nodes that are
+        full would keep us busy."""
         if peer not in (self._asked, self.host):
             return [Rejected(peer, "not-asked")]
-        self._acquaintances.lost(peer)
-        self.host = None
-        return self._give_up() + self.beat(now_ns)
+        return self._drop(peer)
 
     def redirected(self, peer: NodeId, message: ClientRedirect, now_ns: int) -> list[Effect]:
-        """Our host leaves, and names others."""
+        """Our host leaves, and names others. We dial none whose record is not its own."""
         if peer != self.host:
             return [Rejected(peer, "not-asked")]
+        effects = self._drop(peer)
         for record in message.others:
-            self._acquaintances.saw(record.contact)
-        self._asked = peer
-        return self.denied(peer, now_ns)
+            checked = partial(self._checked, record)
+            effects += self._checks.check(record.node, record.signed, checked, now_ns)
+        return effects
 
-    def lost(self, peer: NodeId) -> None:
+    def opened(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """A link is up; perhaps we have given up waiting for it."""
+        effects = self._links.opened(peer, now_ns)
+        if peer in (self._asked, self.host):
+            return effects
+        return effects + self._links.release(peer)
+
+    def lost(self, peer: NodeId, now_ns: int) -> list[Effect]:
         """The link to a node is gone; the next beat asks another."""
+        self._forget(peer)
+        return self._links.lost(peer, now_ns)
+
+    def leave(self) -> list[Effect]:
+        """We need no host any more."""
+        effects: list[Effect] = []
+        for peer in (self._asked, self.host):
+            effects += [] if peer is None else self._links.release(peer)
+        self._asked = self.host = None
+        return effects
+
+    def _ask_next(self, now_ns: int) -> list[Effect]:
+        contact = self._acquaintances.next()
+        if contact is None:
+            return []
+        return self._ask(contact, now_ns)
+
+    def _ask(self, contact: Contact, now_ns: int) -> list[Effect]:
+        peer = contact.node
+        given_up = self._asked if self._asked != peer else None
+        self._asked = peer
+
+        def reached(up: bool, now_ns: int) -> list[Effect]:
+            return self._hello(peer) if up and self._asked == peer else []
+
+        effects = [] if given_up is None else self._links.release(given_up)
+        return effects + self._links.open(contact, reached, now_ns)
+
+    def _checked(self, record: AddressRecord, valid: bool, now_ns: int) -> list[Effect]:
+        if not valid:
+            return []
+        self._acquaintances.saw(record.contact)
+        if self.host is not None or self._asked is not None:
+            return []
+        return self._ask(record.contact, now_ns)
+
+    def _hello(self, peer: NodeId) -> list[Effect]:
+        self._missed += 1
+        return [Send(ClientHello(self._record), (peer,))]
+
+    def _drop(self, peer: NodeId) -> list[Effect]:
+        self._forget(peer)
+        return self._links.release(peer)
+
+    def _forget(self, peer: NodeId) -> None:
         if peer == self.host:
             self.host = None
         if peer == self._asked:
             self._asked = None
+        self._missed = 0
         self._acquaintances.lost(peer)
-
-    def _hello(self, peer: NodeId) -> list[Effect]:
-        return [Send(ClientHello(self._record), (peer,))]
-
-    def _give_up(self) -> list[Effect]:
-        asked, self._asked = self._asked, None
-        return [] if asked is None else self._links.release(asked)

@@ -36,7 +36,8 @@ class Meet(msgspec.Struct, frozen=True, gc=False):
 
 
 class PutDocument(msgspec.Struct, frozen=True, gc=False):
-    """Have a document found by others, in place of one of the same name; answered by DocumentPut."""
+    """Have a document found by others, in place of one of the same name; answered by
+    DocumentPut."""
 
     name: str
     content: Mapping[str, Any] | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from shoal.base.errors import ConfigError
-from shoal.base.units import MIB, MS_NS, S_NS
+from shoal.base.units import KIB, MIB, MS_NS, S_NS
 
 LOCATIONS_MIN = 2  # with one, every crash nearby would cut a node off
 
@@ -48,8 +48,9 @@ class SearchConfig(msgspec.Struct, frozen=True):
     """and one more in each of these. In a small network that is flooded with newcomers, walks of 20
     hops pass the same few edges again and again; each is a few hundred bytes."""
 
-    checks_max: int = 256
-    """Signatures under way; more are not begun."""
+    checks_max: int = 1024
+    """Signatures under way; more are not begun. Bubbles come in bursts: all that one read of a link
+    brings is here at once."""
 
     acquaintances_max: int = 64
     """Addresses that we remember of nodes seen lately: whoever lost all neighbours asks them."""
@@ -61,7 +62,10 @@ class SearchConfig(msgspec.Struct, frozen=True):
     """Whoever searches through us without a place of its own."""
 
     user_connections_max: int = 256
-    """Connections of applications, on all links."""
+    """Connections of applications, on all links,"""
+
+    user_connections_peer_max: int = 32
+    """and those that one peer may open."""
 
     confidence: float = 0.99
     """Data is cast so that a question of equal cost finds it with this probability."""
@@ -82,18 +86,33 @@ class SearchConfig(msgspec.Struct, frozen=True):
     """Ways back that are remembered,"""
 
     answers_max: int = 1024
-    """and answers to one bubble that are passed on."""
+    """and answers to one bubble that are passed on,"""
+
+    answer_bytes_max: int = 4 * MIB
+    """and their bytes: a question costs who asks it a few hundred."""
+
+    answers_remembered_max: int = 100_000
+    """Answers of all bubbles, so that none is passed on twice: about 15 MiB."""
 
     answer_ns: int = 3 * S_NS
     """Answers to a slice are back by then: two times 15 hops of 100 ms."""
 
     origin_burst: int = 512
-    """Bubbles of one origin that are taken at once,"""
+    """Bubbles of one origin that are taken at once; large ones count for several,"""
 
     origin_refill_ns: int = 20 * MS_NS
-    """and one more in each of these."""
+    """and one more in each of these. Who has more to say keeps to three quarters of it."""
 
-    sent_max: int = 64
+    puts_max: int = 10_000
+    """Documents of our own that wait until their turn comes: ten minutes' worth."""
+
+    bringer_burst: int = 4096
+    """Parts of bubbles that one peer may bring at once, good or bad,"""
+
+    bringer_refill_ns: int = 500_000
+    """and one more in each of these: a fifth of a core for their signatures."""
+
+    sent_bytes_max: int = 1 * MIB
     """Parts of bubbles that are remembered for each edge, in case that it breaks."""
 
     watch_ns: int = 30 * 60 * S_NS
@@ -104,6 +123,13 @@ class SearchConfig(msgspec.Struct, frozen=True):
 
     upload_bytes_s: float | None = None
     """What may be sent in a second; None: as much as the links take."""
+
+    download_bytes_s: float | None = None
+    """What may come in; None: as much as may be sent."""
+
+    standard_bytes_s: float = 128 * KIB
+    """Who can send and receive so much has `locations` places; others in proportion, if they say
+    what they can."""
 
     upload_burst_ns: int = 100 * MS_NS
     """What an idle line sends at once."""
@@ -117,6 +143,12 @@ class SearchConfig(msgspec.Struct, frozen=True):
             raise ConfigError(
                 f"locations {self.locations}: write {LOCATIONS_MIN} to {self.locations_max}"
             )
+        if not 0 < self.confidence < 1:
+            raise ConfigError(f"confidence {self.confidence}: write a part of one, as in 0.99")
+        if self.download_bytes_s is not None and self.download_bytes_s <= 0:
+            raise ConfigError(f"download_bytes_s {self.download_bytes_s}: write more than 0")
+        if self.split < 1 or self.beat_ns < 1:
+            raise ConfigError(f"split {self.split}, beat_ns {self.beat_ns}: write 1 or more")
 
     @property
     def silent_ns(self) -> int:

@@ -74,7 +74,7 @@ class Throttle(Generic[T]):
     `burst_ns` worth of bytes at once."""
 
     def __init__(self, rate: float, burst_ns: int, queued_max: int) -> None:
-        """Rate in bytes a second; above queued_max bytes nothing more is taken."""
+        """Rate in bytes a second; above queued_max bytes nothing is taken that may be lost."""
         if not rate > 0 or burst_ns < 0 or queued_max < 1:
             raise ConfigError(
                 f"rate {rate}, burst_ns {burst_ns}, queued_max {queued_max}: write a rate above 0"

@@ -7,10 +7,10 @@ hold it make up for those who leave. They do not know each other, and cannot tel
 Why they have to ask. Let each of H holders cast the document to s nodes at a rate of 1 / (P s), so
 that s of them cast it once in P, and forget it after k P. A holder then makes s / (P s) = 1 / P
 new ones per unit of time for as long as it lasts, min(k P, M): k of them. That is a branching
-process, H being on both sides of the equation. With k above 1 it grows until nearly all nodes hold
-the document, with k below 1 it dies out; no k keeps s. (Simulated, n = 1000, s = 78: k = 3 has 827
-holders after five hours, k = 1 and 1.2 lose all of 10 documents within the day.) Whatever holders
-do has to depend on how many there are. So they count, before they cast.
+process, H being on both sides of the equation. With k well above 1 it grows until nearly all nodes
+hold the document, with k near 1 or below it dies out; no k keeps s. (Simulated, n = 1000, s = 78:
+k = 3 has 827 holders after five hours, k = 1 and 1.2 lose all of 10 documents within the day.)
+Whatever holders do has to depend on how many there are. So they count, before they cast.
 
 The rule. When its turn comes, a holder sends a Lookup to q nodes. Those who hold this version say
 so, m of them: there are about 1 + m n / q holders. If that is fewer than s, it casts the document
@@ -20,15 +20,17 @@ as too few answers cause a cast and too many cause nothing.
 
 The turns. If each asked at a rate of 1 / (P s), fewer holders would ask less often. From s holders
 on, nobody would ask at all before the last one has gone with probability exp(-M / P), which is
-0.0025 for M = 60 min and P = 10 min: after 100 turns a document would be lost. So whoever has not
-heard of a document for a time a asks at a rate of e^(a/B) / (P s). If B <= M, that makes up for
-those who left meanwhile: all together ask at 1 / P at least, until the last of them leaves after
-about M ln s; nobody asks until then with probability exp(-M ln s / P) = s^(-M / P), 4e-12. Each
-Lookup begins this anew at the m holders whom it reaches, each cast at all that it reaches. A turn
-is drawn by inversion: a = B ln(1 + E P s / B), with E exponential of mean 1.
+0.0025 for M = 60 min and P = 10 min, after each turn, and there are a hundred in a day (simulated:
+8 of 20 documents are lost). So whoever has not heard of a document for a time a asks at a rate of
+e^(a/B) / (P s). If B <= M, that makes up for those who left meanwhile: all together ask at 1 / P
+at least, until the last of them leaves after about M ln s; nobody asks until then with probability
+exp(-M ln s / P) = s^(-M / P), 4e-12. Each Lookup begins this anew at the m holders whom it reaches,
+each cast at all that it reaches. A turn is drawn by inversion: a = B ln(1 + E P s / B), with E
+exponential of mean 1.
 
 What it costs. Holders leave at a rate of H / M, so as many copies are made; a turn is q small
-messages. Simulated with P = 10 min and B = 30 min, n = 1000, c = 2 (s = q = 78):
+messages. Simulated with P = 10 min and B = 30 min, n = 1000, c = 2 (s = q = 78), bubbles that reach
+random nodes, all of them, and holders counted from the third hour on:
 
     M         documents x days   lost   holders: least, mean, most   turns/h   copies/h   found
     60 min    1000               0      30, 99, 211                  19        110        0.9989
@@ -36,6 +38,8 @@ messages. Simulated with P = 10 min and B = 30 min, n = 1000, c = 2 (s = q = 78)
     30 min    200                0      5, 79, 183                   13        168        0.9916
     24 h      50                 0      109, 155, 222                31        11         1.0000
 
+For M = 60 min the arithmetic says 2e-9 losses per document and day (4e-12 for each of 460 turns; it
+leaves out turns that count too many). 0 of 1000 only shows that it is below 0.003, with 95 %.
 At n = 10,000 and M = 60 min (s = 245, 10 documents): 195, 355, 591 holders, 36 turns, 373 copies.
 Sessions below B are too short: at 20 min, 8 of 20 documents were lost within the day. If 90 % of
 the holders go at once, 1 of 40 documents is lost, the others have s holders after 29 min (median).

@@ -21,7 +21,7 @@ from shoal.protocols.search.documents import LIFE_NS_MAX, Document
 from shoal.protocols.search.queries.query import Query
 from shoal.protocols.search.shelf import Held, Shelf, footprint
 
-OTHERS_BYTES_MAX = 128 * MIB  # about 8,000 documents of 20 words
+OTHERS_BYTES_MAX = 128 * MIB  # as counted, about 6,600 documents of 20 words
 OWN_BYTES_MAX = 16 * MIB  # a thousand streams and topics of this node's applications
 EVICTIONS_MAX = 64  # documents that have to go for one: a large one must not cost us all our time
 MANAGED_REFRESH_NS = 10 * 60 * S_NS  # the owner of a managed document casts it so often

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId, short_node_id
@@ -11,10 +13,31 @@ from shoal.kernel.effects import CloseLink, Effect, OpenLink
 
 EDGE = "edge"  # held as long as an edge goes over it
 CLIENT = "client"  # to our host, as long as we are its client
+GUEST = "guest"  # from a client of ours, as long as it is one
 USER = "user"  # for connections of applications
 VISIT = "visit"  # for a few messages: taken away again when there are too many
 
+WAITING_MAX = 256  # that wait for one link: a dial takes seconds, and answers do not stop for it
+
 Then = Callable[[bool, int], list[Effect]]
+
+
+def host_of(address: str) -> str:
+    """The machine that an address leads to; nothing, if it makes no sense."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_private(address: str) -> bool:
+    """Whether an address leads into somebody's own network. A name may, too: the driver has to
+    look at what it stands for."""
+    host = host_of(address)
+    try:
+        return not ip_address(host).is_global
+    except ValueError:
+        return host in ("", "localhost")
 
 
 class Links:
@@ -25,6 +48,9 @@ class Links:
         self._soft = soft
         self._up: dict[NodeId, None] = {}
         self._waiting: dict[NodeId, list[Then]] = {}
+        self.private = True
+        """Whether private addresses are dialled. In a public network others could have us knock at
+        doors inside our own."""
 
     def __contains__(self, peer: NodeId) -> bool:
         """Whether we hold a link to this peer."""
@@ -33,6 +59,10 @@ class Links:
     def __len__(self) -> int:
         return len(self._up) + len(self._waiting)
 
+    def is_waiting(self, peer: NodeId) -> bool:
+        """Whether somebody waits for a link to this peer."""
+        return peer in self._waiting
+
     def open(self, contact: Contact, then: Then, now_ns: int) -> list[Effect]:
         """Do something when a link is up, or has failed; that may be at once."""
         peer = contact.node
@@ -40,9 +70,14 @@ class Links:
             return then(True, now_ns)
         waiting = self._waiting.get(peer)
         if waiting is not None:
+            if len(waiting) >= WAITING_MAX:
+                return then(False, now_ns)
             waiting.append(then)
             return []
         self._waiting[peer] = [then]
+        if not self.private:
+            public = tuple(one for one in contact.addresses if not is_private(one))
+            contact = Contact(peer, public)
         return [OpenLink(contact, self._purpose, self._soft)]
 
     def opened(self, peer: NodeId, now_ns: int) -> list[Effect]:

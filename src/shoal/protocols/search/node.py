@@ -26,6 +26,8 @@ from shoal.kernel.inputs import (
     LinkFailed,
     LinkOpened,
     MessageReceived,
+    SendQueueHigh,
+    SendQueueLow,
     Started,
     TimerFired,
     Verified,
@@ -49,7 +51,6 @@ from shoal.protocols.search.commands import (
     WatchDocuments,
 )
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.links import CLIENT, EDGE, USER
 from shoal.protocols.search.messages import (
     BubbleCast,
     ClientDeny,
@@ -71,7 +72,6 @@ from shoal.protocols.search.parts import Parts
 from shoal.protocols.search.rendezvous import NO_BUBBLE
 from shoal.protocols.search.searches import SEARCH
 from shoal.protocols.search.topology.circle import EDGE_MESSAGES
-from shoal.protocols.search.traffic import balance_of
 from shoal.protocols.search.uplink import UPLINK
 
 BEAT = "beat"
@@ -110,6 +110,9 @@ class SearchNode:
         self._bootstrap = tuple(bootstrap)
         self._addresses = addresses
         self._joined = False
+        self._leaving = False
+        """All our places are given up."""
+        self._left = False
         self.parts = self._make(0)
 
     @property
@@ -125,7 +128,10 @@ class SearchNode:
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         """Take one fact."""
-        return self.parts.uplink.pass_on(self._handle(event, now_ns), now_ns)
+        effects = self._handle(event, now_ns)
+        effects += self._farewell(now_ns)
+        # Whoever hears that we have left may end us: our last words have to be out by then.
+        return self.parts.uplink.pass_on(effects, now_ns) + self._news()
 
     def check_invariants(self) -> None:
         """Raise InvariantViolated if the state is one that must not exist."""
@@ -142,15 +148,21 @@ class SearchNode:
         parts = self.parts
         match event:
             case MessageReceived(peer, message):
-                return self._message(peer, message, now_ns) + self._news()
+                return self._message(peer, message, now_ns)
             case TimerFired(key):
                 return self._timer(key, now_ns)
             case Verified():
                 return parts.checks.verified(event, now_ns)
             case LinkOpened(peer, purpose):
                 return self._opened(peer, purpose, now_ns)
-            case LinkClosed(peer, purpose) | LinkFailed(peer, purpose):
+            case LinkClosed(peer, purpose):
                 return self._lost(peer, purpose, now_ns)
+            case LinkFailed(peer, purpose, _, unsent):
+                return self._lost(peer, purpose, now_ns) + self._unsent(peer, unsent, now_ns)
+            case SendQueueHigh(peer):
+                parts.uplink.queue_changed(peer, high=True)
+            case SendQueueLow(peer):
+                parts.uplink.queue_changed(peer, high=False)
             case CommandIssued(command, token):
                 return self._command(command, token, now_ns)
             case Started(addresses):
@@ -160,8 +172,7 @@ class SearchNode:
                     SetTimer(BEAT, self._rng.randrange(self.config.beat_ns)),
                     *self._begin(now_ns),
                 ]
-            case _:
-                return []  # queues of links: bubbles have a congestion control of their own
+        return []
 
     def _begin(self, now_ns: int) -> list[Effect]:
         parts = self.parts
@@ -170,35 +181,52 @@ class SearchNode:
         effects = parts.circle.start(now_ns)
         if not parts.circle.acquaintances.bootstrap:
             parts.measurement.found(parts.circle.degree)
-        return effects + self._news()
+        return effects
 
     # Links
 
     def _opened(self, peer: NodeId, purpose: str, now_ns: int) -> list[Effect]:
         parts = self.parts
-        if purpose == EDGE:
-            return parts.circle.link_opened(peer, now_ns)
-        links = {CLIENT: parts.host_links, USER: parts.user_links}.get(purpose, parts.visits)
-        return links.opened(peer, now_ns)
+        match purpose:
+            case "edge":
+                return parts.circle.link_opened(peer, now_ns)
+            case "client":
+                return parts.hosting.opened(peer, now_ns)
+            case "guest":
+                return parts.clients.opened(peer, now_ns)
+            case "user":
+                return parts.users.opened(peer, now_ns)
+        return parts.visits.opened(peer, now_ns)
 
     def _lost(self, peer: NodeId, purpose: str, now_ns: int) -> list[Effect]:
         parts = self.parts
-        if purpose == EDGE:
-            return parts.circle.link_lost(peer, now_ns)
-        if purpose == USER:
-            return parts.users.lost(peer, now_ns)
-        if purpose == CLIENT:
-            parts.hosting.lost(peer)
-            return parts.host_links.lost(peer, now_ns)
-        parts.clients.lost(peer)
+        parts.uplink.queue_changed(peer, high=False)
+        match purpose:
+            case "edge":
+                return parts.circle.link_lost(peer, now_ns)
+            case "client":
+                return parts.hosting.lost(peer, now_ns)
+            case "guest":
+                return parts.clients.lost(peer, now_ns)
+            case "user":
+                return parts.users.lost(peer, now_ns)
         return parts.visits.lost(peer, now_ns)
+
+    def _unsent(self, peer: NodeId, messages: Sequence[Any], now_ns: int) -> list[Effect]:
+        """What never left. Bubbles are rerouted with their edge, which remembers what has left as
+        well; answers look for another way."""
+        effects: list[Effect] = []
+        for message in messages:
+            if isinstance(message, Match):
+                effects += self.parts.routes.unsent(peer, message, now_ns)
+        return effects
 
     # Time
 
     def _timer(self, key: Hashable, now_ns: int) -> list[Effect]:
         match key:
             case "beat":
-                return [SetTimer(BEAT, self.config.beat_ns), *self._beat(now_ns), *self._news()]
+                return [SetTimer(BEAT, self.config.beat_ns), *self._beat(now_ns)]
             case "uplink":
                 return []  # handle() lets go what may leave
             case ("search", bytes(id)):
@@ -207,11 +235,12 @@ class SearchNode:
 
     def _beat(self, now_ns: int) -> list[Effect]:
         parts = self.parts
-        parts.casts.expire(now_ns)
-        parts.routes.expire(now_ns)
+        if self._left:
+            return []
+        parts.beat(now_ns)
         effects = parts.hosting.beat(now_ns) if self.client else self._keep_place(now_ns)
         if self.joined:
-            parts.bubbles.balance = balance_of(parts.measurement.extras)
+            parts.bubbles.balance.beat(parts.measurement.extras, now_ns)
             effects += parts.publications.beat(now_ns)
             effects += parts.standing.beat(now_ns)
             effects += parts.keep_durable(now_ns)
@@ -232,11 +261,21 @@ class SearchNode:
         effects += [Send(share.ping(edge.name), (edge.peer,)) for edge in edges]
         return effects
 
+    def _farewell(self, now_ns: int) -> list[Effect]:
+        """While we leave: see to what we leave behind."""
+        parts = self.parts
+        if not parts.circle.going or self._leaving:
+            return []
+        parts.choose_heirs()
+        if not parts.circle.empty:
+            return []
+        self._leaving = True
+        return parts.hand_over(now_ns)
+
     def _news(self) -> list[Effect]:
-        circle = self.parts.circle
-        if circle.going and circle.empty:
-            circle.going = False
-            return [*self.parts.hand_over(), Notify(Left())]
+        if self.parts.gone and not self._left and self.parts.uplink.idle:
+            self._left = True
+            return [Notify(Left())]
         if not self._joined and self.joined:
             self._joined = True
             return [Notify(Joined())]
@@ -260,22 +299,31 @@ class SearchNode:
                 return parts.casts.received(peer, edge, message, now_ns)
             case Match(bubble, items):
                 if bubble == NO_BUBBLE:
-                    return parts.standing.told(items, now_ns)
+                    return parts.standing.told(peer, items, now_ns)
                 return parts.routes.received(peer, message, now_ns)
             case MasterHello(bootstrap=told) | SlaveHello(bootstrap=told):
                 effects = parts.circle.message(peer, message, now_ns)
-                parts.measurement.told(told)
+                name = EdgeName(message.sender, message.receiver, type(message) is MasterHello)
+                if parts.circle.edge(peer, name, now_ns) is not None:  # we have let it in
+                    parts.neighbours[peer] = now_ns
+                    parts.measurement.told(told)
                 return effects
         if isinstance(message, CLIENT_MESSAGES):
             return self._client_message(peer, message, now_ns)
         if isinstance(message, USER_MESSAGES):
-            return self._user_message(peer, message)
+            return self._user_message(peer, message, now_ns)
         return parts.circle.message(peer, message, now_ns)
 
     def _ping(self, peer: NodeId, ping: Ping, now_ns: int) -> list[Effect]:
-        circle = self.parts.circle
-        if ping.edge is not None and circle.edge(peer, ping.edge, now_ns) is None:
+        circle, neighbours = self.parts.circle, self.parts.neighbours
+        if ping.edge is None:
+            # What a leaver hands over, once; not what anybody invents.
+            if neighbours.pop(peer, None) is None:
+                return [Rejected(peer, "no-neighbour")]
+        elif circle.edge(peer, ping.edge, now_ns) is None:
             return circle.no_edge(peer, ping.edge)
+        else:
+            neighbours[peer] = now_ns
         if self.parts.measurement.received(ping, circle.degree):
             return []
         return [Rejected(peer, "implausible-ping")]
@@ -283,7 +331,7 @@ class SearchNode:
     def _client_message(self, peer: NodeId, message: Any, now_ns: int) -> list[Effect]:
         parts = self.parts
         if isinstance(message, ClientHello):
-            return [] if self.client else parts.clients.hello(peer, message)
+            return parts.clients.hello(peer, message, now_ns)
         if not self.client:
             return [Rejected(peer, "not-asked")]
         match message:
@@ -291,13 +339,13 @@ class SearchNode:
                 return parts.hosting.accepted(peer, message)
             case ClientRedirect():
                 return parts.hosting.redirected(peer, message, now_ns)
-        return parts.hosting.denied(peer, now_ns)
+        return parts.hosting.denied(peer)
 
-    def _user_message(self, peer: NodeId, message: Any) -> list[Effect]:
+    def _user_message(self, peer: NodeId, message: Any, now_ns: int) -> list[Effect]:
         users = self.parts.users
         match message:
             case UserConnect():
-                return users.connected(peer, message, Contact(peer))
+                return users.connected(peer, message, now_ns)
             case UserAccept() | UserRefuse():
                 return users.answered(peer, message)
             case UserData():
@@ -339,6 +387,7 @@ class SearchNode:
                     parts.circle.acquaintances.saw(contact)
                 return []
             case Leave():
-                parts.choose_heir()
-                return [*parts.clients.leave(), *parts.circle.leave(now_ns), *self._news()]
+                parts.choose_heirs()
+                farewell = [*parts.clients.leave(), *parts.hosting.leave()]
+                return farewell + parts.circle.leave(now_ns)
         raise UsageError(f"{command!r} is no command of search")

@@ -11,6 +11,7 @@ from shoal.identity import PrivateKey
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Send
 from shoal.protocols.search.addresses import AddressRecord
+from shoal.protocols.search.belief import are_plausible
 from shoal.protocols.search.bubbles import Bubbles
 from shoal.protocols.search.capacity import Capacity
 from shoal.protocols.search.casts import Casts
@@ -19,7 +20,7 @@ from shoal.protocols.search.clients import Clients, Hosting
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.durable import Ask, Durable, Sizes
 from shoal.protocols.search.holdings import Holdings
-from shoal.protocols.search.links import CLIENT, USER, VISIT, Links
+from shoal.protocols.search.links import CLIENT, GUEST, USER, Links, is_private
 from shoal.protocols.search.measurement import Measurement
 from shoal.protocols.search.messages import BubbleCast, Totals
 from shoal.protocols.search.payloads import BubbleType, Lookup, Wanted
@@ -29,9 +30,17 @@ from shoal.protocols.search.routes import Routes
 from shoal.protocols.search.searches import Searches
 from shoal.protocols.search.standing import Standing
 from shoal.protocols.search.topology.circle import Circle
-from shoal.protocols.search.traffic import DATA_COLUMN, QUERY_COLUMN, Traffic
+from shoal.protocols.search.topology.edges import Edge
+from shoal.protocols.search.traffic import (
+    BALANCE_BOUND,
+    DATA_COLUMN,
+    QUERY_COLUMN,
+    Balance,
+    Traffic,
+)
 from shoal.protocols.search.uplink import Uplink
 from shoal.protocols.search.users import Users
+from shoal.protocols.search.visits import Visits
 from shoal.protocols.search.watches import Watches
 
 
@@ -49,26 +58,42 @@ class Parts:
     ) -> None:
         self._node = record.node
         self._client = client
-        self._heir: Contact | None = None
+        self._config = config
+        self._heirs: dict[NodeId, Contact] = {}
+        """Who may take our part of the measurement, the best one last."""
+        self.gone = False
+        """We have left, and somebody has taken it."""
+        self.neighbours: dict[NodeId, int] = {}
+        """When each was heard of last, also of those that are no more."""
         self.checks = Checks(config.checks_max)
-        self.visits = Links(VISIT, soft=True)
+        self.visits = Visits()
         self.host_links = Links(CLIENT, soft=False)
+        self.guest_links = Links(GUEST, soft=False)
         self.user_links = Links(USER, soft=False)
         self.measurement = Measurement(rng)
+        for column in (QUERY_COLUMN, DATA_COLUMN):  # before applications use all there are
+            self.measurement.put(column, 0.0)
         self.uplink = Uplink(config)
         self.capacity = Capacity(config)
         self.traffic = Traffic()
         self.circle = Circle(record, bootstrap, self.totals, self.checks, self.visits, rng, config)
-        self.clients = Clients(self.circle, config)
+        self.circle.wanted = self.capacity.wanted
+        self._last_beat_ns = 0
+        self._keep_to_public_addresses(record, bootstrap)
+        self.clients = Clients(self.circle, self.guest_links, config)
         self.hosting = Hosting(
-            record, self.circle.acquaintances, self.host_links, self.measurement.told
+            record, self.circle.acquaintances, self.host_links, self.checks, self._told_by_host
         )
         self.users = Users(record.node, self.user_links, config)
         self.routes = Routes(self._is_linked, self.visits, self._answered, config)
         self.bubbles = Bubbles(key, record, self.totals, self._cast, rng, config)
         self.searches = Searches(self.bubbles, self.routes, self.checks, config)
-        self.publications = Publications(key, self.bubbles)
-        self.standing = Standing(self.bubbles, self.checks, rng, config)
+        if client:  # it does not hear what the balance is, and is ready for the worst
+            self.bubbles.balance = Balance(BALANCE_BOUND, 1 / BALANCE_BOUND)
+        self.publications = Publications(key, self.bubbles, config)
+        self.standing = Standing(
+            self.bubbles, self.checks, rng, config, can_be_dialled=bool(record.addresses)
+        )
         self.holdings = Holdings()
         self.watches = Watches()
         self.durable = Durable(self.holdings, Sizes(1.0, 1, 1), rng)
@@ -91,7 +116,7 @@ class Parts:
             rng,
             config,
         )
-        self.circle.lost = self.casts.edge_lost
+        self.circle.lost = self._edge_lost
 
     def totals(self) -> Totals | None:
         """The network, as it was measured last."""
@@ -114,31 +139,53 @@ class Parts:
                 effects += self.publications.cast(step.document, now_ns, step.size)
         return effects
 
+    # Time
+
+    def beat(self, now_ns: int) -> None:
+        """Forget what is over."""
+        self.casts.expire(now_ns)
+        self.routes.expire(now_ns)
+        self._last_beat_ns = now_ns
+        oldest_ns = now_ns - self._config.silent_ns
+        for peer in [peer for peer, at_ns in self.neighbours.items() if at_ns < oldest_ns]:
+            del self.neighbours[peer]
+
     # Leaving
 
-    def choose_heir(self) -> None:
-        """Who gets our part of the measurement, when we have no neighbour any more."""
-        for edge in self.circle.edges:
-            if edge.peer != self._node:
-                self._heir = edge.record.contact
+    def choose_heirs(self) -> None:
+        """Remember who could take our part of the measurement when we have no neighbour any more.
+        Masters come first: one that lets us go does not leave itself at that place."""
+        edges = [edge for edge in self.circle.edges if edge.peer != self._node]
+        for edge in sorted(edges, key=lambda edge: not edge.master):
+            self._heirs.pop(edge.peer, None)
+            self._heirs[edge.peer] = edge.record.contact
 
-    def hand_over(self) -> list[Effect]:
-        """Our part of the measurement, for somebody who stays."""
-        if self._heir is None:
+    def hand_over(self, now_ns: int) -> list[Effect]:
+        """Give our part of the measurement to somebody who stays, and be gone."""
+        if not self._heirs:
+            self.gone = True
             return []
-        # The link to our last neighbour stays up for a while after its last edge.
-        return [Send(self.measurement.hand_over().ping(None), (self._heir.node,))]
+        heir, contact = self._heirs.popitem()
+
+        def reached(up: bool, now_ns: int) -> list[Effect]:
+            if not up:
+                return self.hand_over(now_ns)
+            self.gone = True
+            return [Send(self.measurement.hand_over().ping(None), (heir,))]
+
+        return self.visits.open(contact, reached, now_ns)
 
     # How the parts reach each other
 
     def _cast(self, cast: BubbleCast, now_ns: int) -> list[Effect]:
-        column = QUERY_COLUMN if cast.kind == BubbleType.QUERY else DATA_COLUMN
-        self.traffic.started(column, len(cast.payload))
+        if cast.start == 0:
+            # Standing queries and lookups are as large as questions, and meet the same data.
+            column = DATA_COLUMN if cast.kind == BubbleType.DOCUMENT else QUERY_COLUMN
+            self.traffic.started(column, len(cast.payload))
         if not self._client:
             return self.casts.start(cast, now_ns)
         self._passed(cast, cast.id, None, now_ns)
-        host = self.hosting.host
-        return [] if host is None else [Send(cast, (host,))]
+        return self.hosting.cast(cast)
 
     def _passed(
         self, cast: BubbleCast, id: bytes, peer: NodeId | None, now_ns: int
@@ -150,10 +197,28 @@ class Parts:
     def _answered(self, id: bytes, items: Sequence[bytes], now_ns: int) -> list[Effect]:
         return self.searches.told(id, items, now_ns) + self.rendezvous.told(items, now_ns)
 
+    def _edge_lost(self, edge: Edge, now_ns: int) -> list[Effect]:
+        """A neighbour is gone without a word, and with it what it had from us since it was heard
+        of last."""
+        silent_ns = self._last_beat_ns - edge.heard_ns
+        if silent_ns >= 0:
+            self.measurement.edge_lost(1 + silent_ns // self._config.beat_ns)
+        return self.casts.edge_lost(edge, now_ns)
+
+    def _told_by_host(self, totals: Totals) -> None:
+        if are_plausible(totals):
+            self.measurement.known = totals
+
+    def _keep_to_public_addresses(
+        self, record: AddressRecord, bootstrap: Sequence[Contact]
+    ) -> None:
+        """In a network of the Internet nobody is dialled at a private address. We are in one if we
+        have a public address, or if somebody has through whom we enter."""
+        known = [*record.addresses, *(one for who in bootstrap for one in who.addresses)]
+        private = all(is_private(address) for address in known)
+        for links in (self.visits, self.host_links, self.circle.ring.links):
+            links.private = private
+
     def _is_linked(self, peer: NodeId) -> bool:
-        return (
-            peer in self.circle.ring.links
-            or peer in self.visits
-            or peer in self.clients
-            or peer in self.host_links
-        )
+        links = (self.circle.ring.links, self.visits, self.user_links)
+        return any(peer in held for held in (*links, self.guest_links, self.host_links))

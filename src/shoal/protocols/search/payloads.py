@@ -200,11 +200,12 @@ def decode_item(raw: bytes) -> Item:
 
 
 def item_key(raw: bytes) -> bytes:
-    """What an answer is about: of two about the same, one is enough on the way back."""
+    """What an answer is about: of two about the same, one is enough on the way back. Answers to
+    bubbles of other types than ours are about themselves."""
     try:
         item = decode_item(raw)
     except RemoteError:
-        return b""
+        return sha256(raw).digest()[:16]
     if isinstance(item, Hit):
         return sha256(item.signed).digest()[:16]
     return sha256(raw).digest()[:16]

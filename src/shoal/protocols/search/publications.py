@@ -1,7 +1,12 @@
-"""Documents of our own applications: cast when put, and again as long as we manage them."""
+"""Documents of our own applications: cast when put, and again as long as we manage them.
+
+Others take so many bubbles of one origin and no more, so whoever puts thousands of documents at
+once has them cast one after the other.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable
 
 import msgspec
@@ -12,6 +17,7 @@ from shoal.identity import PrivateKey
 from shoal.kernel.effects import Effect, Notify
 from shoal.protocols.search.bubbles import Bubbles
 from shoal.protocols.search.commands import DocumentPut, PutDocument
+from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.documents import LIFE_NS_MAX, Document, sign_document
 from shoal.protocols.search.holdings import MANAGED_REFRESH_NS
 from shoal.protocols.search.payloads import Put
@@ -25,18 +31,32 @@ class _Managed(msgspec.Struct):
 class Publications:
     """What we have put."""
 
-    def __init__(self, key: PrivateKey, bubbles: Bubbles) -> None:
+    def __init__(self, key: PrivateKey, bubbles: Bubbles, config: SearchConfig) -> None:
         self._key = key
         self._bubbles = bubbles
+        self._waiting_max = config.puts_max
+        self._waiting: deque[Document] = deque()
+        """Their turn has not come."""
         self._version = 0
         self._managed: dict[str, _Managed] = {}
 
     def __len__(self) -> int:
         return len(self._managed)
 
+    @property
+    def waiting(self) -> int:
+        """Documents that are not cast yet."""
+        return len(self._waiting)
+
     def put(self, command: PutDocument, token: Hashable, now_ns: int) -> list[Effect]:
         """Sign a version, and cast it."""
-        life_ns = command.life_ns
+        life_ns, size = command.life_ns, self._bubbles.data_size()
+        more = command.name not in self._managed
+        if max(len(self._waiting), more * len(self._managed)) >= self._waiting_max:
+            raise UsageError(
+                f"{self._waiting_max} documents wait or are managed: put no more until some have"
+                " been cast or deleted"
+            )
         if not 0 < life_ns <= LIFE_NS_MAX[command.life]:
             most_s = LIFE_NS_MAX[command.life] // 10**9
             raise UsageError(
@@ -56,8 +76,8 @@ class Publications:
         self._managed.pop(command.name, None)
         if command.life == "managed" and not document.deleted:
             self._managed[command.name] = _Managed(document, now_ns + MANAGED_REFRESH_NS)
-        size = self._bubbles.data_size()
-        return [*self.cast(document, now_ns), Notify(DocumentPut(document, size, token))]
+        self._waiting.append(document)
+        return [*self._cast_waiting(now_ns), Notify(DocumentPut(document, size, token))]
 
     def cast(self, document: Document, now_ns: int, nodes: int | None = None) -> list[Effect]:
         """Bring a document to the nodes that shall keep it, or to so many more; ours, or a durable
@@ -71,11 +91,16 @@ class Publications:
 
     def beat(self, now_ns: int) -> list[Effect]:
         """Cast again what is due."""
-        effects: list[Effect] = []
         for name, managed in list(self._managed.items()):
             if managed.document.expires_ns <= now_ns:
                 del self._managed[name]
             elif managed.due_ns <= now_ns:
                 managed.due_ns = now_ns + MANAGED_REFRESH_NS
-                effects += self.cast(managed.document, now_ns)
+                self._waiting.append(managed.document)
+        return self._cast_waiting(now_ns)
+
+    def _cast_waiting(self, now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
+        while self._waiting and self._bubbles.may_put(now_ns):
+            effects += self.cast(self._waiting.popleft(), now_ns)
         return effects

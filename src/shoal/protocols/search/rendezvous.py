@@ -19,7 +19,6 @@ from shoal.protocols.search.checks import Checks
 from shoal.protocols.search.documents import Document, read_document
 from shoal.protocols.search.durable import Durable
 from shoal.protocols.search.holdings import Holdings, Verdict
-from shoal.protocols.search.links import Links
 from shoal.protocols.search.messages import BubbleCast, Match
 from shoal.protocols.search.payloads import (
     Hit,
@@ -36,6 +35,7 @@ from shoal.protocols.search.payloads import (
 )
 from shoal.protocols.search.queries.parser import parse
 from shoal.protocols.search.routes import Routes
+from shoal.protocols.search.visits import Visits
 from shoal.protocols.search.watches import Watches
 
 NO_BUBBLE = bytes(16)  # a sighting answers no bubble: its query says which it is
@@ -51,7 +51,7 @@ class Rendezvous:
         watches: Watches,
         durable: Durable,
         routes: Routes,
-        visits: Links,
+        visits: Visits,
         checks: Checks,
     ) -> None:
         self._node = node
@@ -129,15 +129,21 @@ class Rendezvous:
     ) -> list[Effect]:
         if not valid:
             return [Rejected(peer or self._node, "bad-document")]
-        verdict = self._holdings.put(document, now_ns)
-        if verdict in (Verdict.EXPIRED, Verdict.LASTING, Verdict.FULL):
+        # Our own have a shelf that nobody else fills.
+        own = document.owner == self._node
+        put = self._holdings.put_own if own else self._holdings.put
+        verdict = put(document, now_ns)
+        if verdict in (Verdict.EXPIRED, Verdict.LASTING):
             return [Rejected(peer or self._node, f"document-{verdict.value}")]
         if verdict is Verdict.OLDER:
             self._durable.outdated(document.id, now_ns)
             newer = self._holdings.get(document.id, now_ns)
             return [] if newer is None else self._routes.answer(id, [_hit(newer)], now_ns)
-        self._durable.heard(document, now_ns)
         effects: list[Effect] = []
+        if verdict is Verdict.FULL:  # standing queries meet it all the same
+            effects.append(Rejected(peer or self._node, f"document-{verdict.value}"))
+        else:
+            self._durable.heard(document, now_ns)
         for owner, watch in self._watches.sightings(document, now_ns):
             effects += self._tell(owner, Sighting(watch, document.signed), now_ns)
         return effects
@@ -163,7 +169,7 @@ class Rendezvous:
         def reached(up: bool, now_ns: int) -> list[Effect]:
             return [Send(message, (owner.node,))] if up else []
 
-        return self._visits.open(owner.contact, reached, now_ns)
+        return self._visits.call(owner.contact, reached, now_ns)
 
 
 def _hit(document: Document) -> bytes:

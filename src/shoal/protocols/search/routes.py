@@ -17,15 +17,15 @@ from shoal.kernel.records import Rejected
 from shoal.protocols.search.addresses import AddressRecord
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.limits import FRAME_BYTES_MAX, MATCH_ITEMS_MAX
-from shoal.protocols.search.links import Links
 from shoal.protocols.search.messages import Match
 from shoal.protocols.search.payloads import item_key
+from shoal.protocols.search.visits import Visits
 
 FRAME_ROOM_BYTES = 4096  # for what is around the items
 
 
 class _Route:
-    __slots__ = ("dialled", "expires_ns", "origin", "seen", "upstream")
+    __slots__ = ("bytes", "dialled", "expires_ns", "origin", "seen", "upstream")
 
     def __init__(self, upstream: NodeId | None, origin: AddressRecord, expires_ns: int) -> None:
         self.upstream = upstream
@@ -33,6 +33,8 @@ class _Route:
         self.origin = origin
         self.expires_ns = expires_ns
         self.seen: dict[bytes, None] = {}
+        self.bytes = 0
+        """Of what was passed on."""
         self.dialled = False
 
 
@@ -42,7 +44,7 @@ class Routes:
     def __init__(
         self,
         is_linked: Callable[[NodeId], bool],
-        visits: Links,
+        visits: Visits,
         told: Callable[[bytes, Sequence[bytes], int], list[Effect]],
         config: SearchConfig,
     ) -> None:
@@ -53,6 +55,8 @@ class Routes:
         self._told = told
         self._config = config
         self._routes: dict[bytes, _Route] = {}
+        self._answers = 0
+        """That all routes remember."""
 
     def __len__(self) -> int:
         return len(self._routes)
@@ -68,11 +72,13 @@ class Routes:
             return
         self._routes[bubble] = _Route(upstream, origin, expires_ns)
         if len(self._routes) > self._config.routes_max:
-            del self._routes[next(iter(self._routes))]
+            self.forget(next(iter(self._routes)))
 
     def forget(self, bubble: bytes) -> None:
-        """Our own search is over."""
-        self._routes.pop(bubble, None)
+        """Nobody waits for answers any more."""
+        route = self._routes.pop(bubble, None)
+        if route is not None:
+            self._answers -= len(route.seen)
 
     def received(self, peer: NodeId, message: Match, now_ns: int) -> list[Effect]:
         """Answers from further down, or directly to us."""
@@ -85,23 +91,39 @@ class Routes:
         route = self._routes.get(bubble)
         if route is None or now_ns > route.expires_ns:
             return []
-        fresh = []
-        for item in items:
-            about = item_key(item)
-            if about in route.seen or len(route.seen) >= self._config.answers_max:
-                continue
-            route.seen[about] = None
-            fresh.append(item)
+        fresh = [item for item in items if self._is_fresh(route, item)]
+        while self._answers > self._config.answers_remembered_max:
+            self.forget(next(iter(self._routes)))
         if not fresh:
             return []
         if route.upstream is None:
             return self._told(bubble, fresh, now_ns)
         return self._send(bubble, route, fresh, now_ns)
 
+    def unsent(self, peer: NodeId, message: Match, now_ns: int) -> list[Effect]:
+        """The link to a peer broke before these answers had left: they take another way, unless
+        they were on their last one."""
+        route = self._routes.get(message.bubble)
+        if route is None or route.upstream is None or route.origin.node == peer:
+            return []
+        return self._send(message.bubble, route, list(message.items), now_ns)
+
     def expire(self, now_ns: int) -> None:
         """Forget what nobody answers any more."""
         for bubble in [b for b, route in self._routes.items() if route.expires_ns < now_ns]:
-            del self._routes[bubble]
+            self.forget(bubble)
+
+    def _is_fresh(self, route: _Route, item: bytes) -> bool:
+        """Whether an answer went this way for the first time, and there is room for it."""
+        config, about = self._config, item_key(item)
+        if about in route.seen or len(route.seen) >= config.answers_max:
+            return False
+        if route.bytes + len(item) > config.answer_bytes_max:
+            return False
+        route.seen[about] = None
+        route.bytes += len(item)
+        self._answers += 1
+        return True
 
     def _send(self, bubble: bytes, route: _Route, items: list[bytes], now_ns: int) -> list[Effect]:
         origin = route.origin.node
@@ -109,14 +131,14 @@ class Routes:
         for peer in (origin, route.upstream):
             if self._is_linked(peer):
                 return _matches(bubble, items, peer, via=peer != origin)
-        if route.dialled:
+        if route.dialled and not self._visits.is_waiting(origin):
             return []
         route.dialled = True
 
         def reached(up: bool, now_ns: int) -> list[Effect]:
             return _matches(bubble, items, origin, via=False) if up else []
 
-        return self._visits.open(route.origin.contact, reached, now_ns)
+        return self._visits.call(route.origin.contact, reached, now_ns)
 
 
 def _matches(bubble: bytes, items: list[bytes], peer: NodeId, *, via: bool) -> list[Effect]:

@@ -35,7 +35,10 @@ from shoal.protocols.search.payloads import (
     Wanted,
     decode_item,
 )
+from shoal.protocols.search.queries.documents import document_of
+from shoal.protocols.search.queries.matching import matches
 from shoal.protocols.search.queries.parser import parse
+from shoal.protocols.search.queries.query import Query
 from shoal.protocols.search.routes import Routes
 
 SEARCH = "search"  # the timer of a search
@@ -45,6 +48,7 @@ SLICES = 4  # of a search that may end early: an eighth first, then as much agai
 class _Search(msgspec.Struct, eq=False, gc=False):
     bubble: Bubble
     token: Hashable
+    query: Query
     only: bytes | None
     """The document that is looked for by its id."""
     limit: int | None
@@ -78,7 +82,11 @@ class Searches:
             )
         if command.limit is not None and command.limit < 1:
             raise UsageError(f"limit {command.limit}: write 1 or more")
-        parse(command.text)  # what is wrong with it is told at once
+        if command.within_ns <= 0:
+            raise UsageError(f"{command.within_ns} ns is no time to search: write 1 or more")
+        if token in self._tokens:
+            raise UsageError(f"a search of token {token!r} goes on: stop it, or name another")
+        query = parse(command.text)  # what is wrong with it is told at once
         total = self._bubbles.query_size(command.confidence)
         hits = min(HITS_MAX, command.limit or HITS_MAX)
         life_ns = min(command.within_ns + self._config.answer_ns, self._config.bubble_ns_max)
@@ -87,7 +95,7 @@ class Searches:
             question = Lookup((Wanted(command.id, 0, NOTHING),))
         bubble = self._bubbles.make(question, total, life_ns, now_ns)
         deadline_ns = now_ns + command.within_ns
-        search = _Search(bubble, token, command.id, command.limit, deadline_ns)
+        search = _Search(bubble, token, query, command.id, command.limit, deadline_ns)
         self._searches[bubble.id] = search
         self._tokens[token] = bubble.id
         return self._widen(search, now_ns)
@@ -134,8 +142,7 @@ class Searches:
         search = self._searches.get(id)
         if search is None or not valid or document.expires_ns <= now_ns:
             return []
-        # A deletion answers no query; whoever asks for a document by its id wants to know of it.
-        if document.deleted if search.only is None else document.id != search.only:
+        if not _answers(search, document):
             return []
         known = search.found.get(document.id)
         if known is not None and known >= document.rank:
@@ -167,3 +174,13 @@ class Searches:
             self._bubbles.confidence(asked), asked, self._bubbles.nodes(), search.token
         )
         return [*self.stop(search.token), Notify(over)]
+
+
+def _answers(search: _Search, document: Document) -> bool:
+    """Whether this is what was asked for: whoever sent it may have made it up. A deletion answers
+    no query; whoever asks for a document by its id wants to know of it."""
+    if search.only is not None:
+        return document.id == search.only
+    if document.deleted:
+        return False
+    return matches(search.query, document_of(document.kind, document.value))

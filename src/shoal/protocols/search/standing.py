@@ -8,21 +8,28 @@ from random import Random
 
 import msgspec
 
-from shoal.base.errors import RemoteError
+from shoal.base.errors import RemoteError, UsageError
+from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
 from shoal.kernel.effects import Effect, Notify
+from shoal.kernel.records import Rejected
 from shoal.protocols.search.bubbles import Bubbles
 from shoal.protocols.search.checks import Checks
 from shoal.protocols.search.commands import Seen, WatchDocuments
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.documents import Document, read_document
 from shoal.protocols.search.payloads import WATCH_ID_BYTES, Sighting, Watch, decode_item
+from shoal.protocols.search.queries.documents import document_of
+from shoal.protocols.search.queries.matching import matches
 from shoal.protocols.search.queries.parser import parse
+from shoal.protocols.search.queries.query import Query
+from shoal.protocols.search.watches import OWNER_WATCHES_MAX
 
 
 class _Watch(msgspec.Struct, eq=False):
     id: bytes
     text: str
+    query: Query
     token: Hashable
     due_ns: int
     seen: dict[bytes, None] = {}
@@ -32,7 +39,16 @@ class _Watch(msgspec.Struct, eq=False):
 class Standing:
     """What we wait for."""
 
-    def __init__(self, bubbles: Bubbles, checks: Checks, rng: Random, config: SearchConfig) -> None:
+    def __init__(
+        self,
+        bubbles: Bubbles,
+        checks: Checks,
+        rng: Random,
+        config: SearchConfig,
+        *,
+        can_be_dialled: bool,
+    ) -> None:
+        self._can_be_dialled = can_be_dialled
         self._bubbles = bubbles
         self._checks = checks
         self._rng = rng
@@ -44,10 +60,20 @@ class Standing:
 
     def begin(self, command: WatchDocuments, token: Hashable, now_ns: int) -> list[Effect]:
         """Leave a query in the network."""
-        parse(command.text)  # what is wrong with it is told at once
-        id = self._rng.randbytes(WATCH_ID_BYTES)
-        watch = self._watches[id] = _Watch(id, command.text, token, 0)
-        return self._renew(watch, now_ns)
+        query = parse(command.text)  # what is wrong with it is told at once
+        if not self._can_be_dialled:
+            raise UsageError(
+                "a standing query has others call this node: let it listen, or search again"
+            )
+        if len(self._watches) >= OWNER_WATCHES_MAX:
+            raise UsageError(
+                f"{OWNER_WATCHES_MAX} standing queries are the most that others keep for a node:"
+                " end one, or join two with OR"
+            )
+        watch = _Watch(self._rng.randbytes(WATCH_ID_BYTES), command.text, query, token, 0)
+        effects = self._renew(watch, now_ns)
+        self._watches[watch.id] = watch
+        return effects
 
     def end(self, token: Hashable, now_ns: int) -> list[Effect]:
         """Take it back; nodes that do not hear of it forget it by themselves."""
@@ -64,18 +90,27 @@ class Standing:
                 effects += self._renew(watch, now_ns)
         return effects
 
-    def told(self, items: Sequence[bytes], now_ns: int) -> list[Effect]:
+    def told(self, peer: NodeId, items: Sequence[bytes], now_ns: int) -> list[Effect]:
         """Documents that one of our queries has met, as somebody says."""
         effects: list[Effect] = []
         for raw in items:
+            if self._checks.busy:
+                return [*effects, Rejected(peer, "busy")]
             try:
                 item = decode_item(raw)
                 if not isinstance(item, Sighting) or item.watch not in self._watches:
                     continue
                 document = read_document(item.signed)
             except RemoteError:
+                effects.append(Rejected(peer, "bad-sighting"))
                 continue
-            if document.digest in self._watches[item.watch].seen:
+            watch = self._watches[item.watch]
+            if document.digest in watch.seen:
+                continue
+            if document.deleted or not matches(
+                watch.query, document_of(document.kind, document.value)
+            ):
+                effects.append(Rejected(peer, "bad-sighting"))
                 continue
             checked = partial(self._checked, item.watch, document)
             effects += self._checks.check(document.owner, item.signed, checked, now_ns)
@@ -84,6 +119,8 @@ class Standing:
     def _checked(self, id: bytes, document: Document, valid: bool, now_ns: int) -> list[Effect]:
         watch = self._watches.get(id)
         if watch is None or not valid or document.digest in watch.seen:
+            return []
+        if document.expires_ns <= now_ns:
             return []
         watch.seen[document.digest] = None
         if len(watch.seen) > self._config.sightings_max:

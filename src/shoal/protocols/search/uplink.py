@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from shoal.base.ids import NodeId
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.congestion import BUBBLES, Throttle, has_room, priority_of
+from shoal.protocols.search.congestion import Throttle, has_room, priority_of
 from shoal.protocols.search.messages import BubbleCast, Match, UserData
 
 UPLINK = "uplink"  # the timer for what waits
@@ -25,6 +26,19 @@ class Uplink:
         self._rate = rate
         self._sent_bytes = 0
         self.dropped = 0
+        self.stuck: dict[NodeId, None] = {}
+        """Peers whose links take no more for now."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits for its turn."""
+        return self._throttle is None or self._throttle.queued_bytes == 0
+
+    def queue_changed(self, peer: NodeId, *, high: bool) -> None:
+        """The queue of a link passed a mark, or is gone with it."""
+        self.stuck.pop(peer, None)
+        if high:
+            self.stuck[peer] = None
 
     def has_room(self, size: int, total: int, now_ns: int) -> bool:
         """Whether a part of a bubble is worth queueing."""
@@ -66,13 +80,14 @@ class Uplink:
     def _offer(self, throttle: Throttle[Send], send: Send) -> None:
         size = _bytes_of(send.message) * len(send.peers)
         priority = priority_of(send.message)
-        if throttle.offer(send, size, priority):
-            self._sent_bytes += size
-        elif priority == BUBBLES:
-            self.dropped += 1
-        else:
-            # Messages of the circle are few and small, and nothing works without them.
+        if not throttle.offer(send, size, priority):
+            if isinstance(send.message, BubbleCast | Match):
+                self.dropped += 1
+                return
+            # Messages of the circle are few and small, and nothing works without them; and what
+            # applications say to each other has no holes.
             throttle.force(send, size, priority)
+        self._sent_bytes += size
 
 
 def _bytes_of(message: Any) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Notify, Send
@@ -20,6 +21,7 @@ from shoal.protocols.search.commands import (
     UserRefused,
 )
 from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.limits import USER_DATA_BYTES_MAX
 from shoal.protocols.search.links import Links
 from shoal.protocols.search.messages import (
     UserAccept,
@@ -55,6 +57,10 @@ class Users:
 
     def connect(self, contact: Contact, type: str, token: Hashable, now_ns: int) -> list[Effect]:
         """Ask a node for a connection."""
+        if contact.node == self._node:
+            return [Notify(UserRefused("this is our own node", token))]
+        if len(self._asked) + len(self._open) >= self._config.user_connections_max:
+            return [Notify(UserRefused("too many connections", token))]
         self._made += 1
         number = 2 * self._made + (self._node > contact.node)
         key = (contact.node, number)
@@ -74,6 +80,8 @@ class Users:
         """Content for the other end; none goes to a connection that has ended meanwhile."""
         if (peer, number) not in self._open:
             return []
+        if len(content) > USER_DATA_BYTES_MAX:
+            raise UsageError(f"{len(content)} bytes: send {USER_DATA_BYTES_MAX} at most, in parts")
         return [Send(UserData(number, content), (peer,))]
 
     def close(self, peer: NodeId, number: int) -> list[Effect]:
@@ -84,18 +92,23 @@ class Users:
 
     # What comes in
 
-    def connected(self, peer: NodeId, message: UserConnect, contact: Contact) -> list[Effect]:
+    def connected(self, peer: NodeId, message: UserConnect, now_ns: int) -> list[Effect]:
         """Somebody asks for a connection."""
         key = (peer, message.connection)
         if message.connection % 2 != (peer > self._node) or key in self._open:
             return [Rejected(peer, "not-its-number")]
         if message.type not in self._types:
             return [Send(UserRefuse(message.connection, "no such type here"), (peer,))]
-        if len(self._open) >= self._config.user_connections_max:
+        of_peer = sum(1 for one, _ in self._open if one == peer)
+        if (
+            of_peer >= self._config.user_connections_peer_max
+            or len(self._asked) + len(self._open) >= self._config.user_connections_max
+        ):
             return [Send(UserRefuse(message.connection, "too many connections"), (peer,))]
         self._open[key] = None
+        # Without an address: the link is there, and if not, there is nobody to talk to.
         return [
-            *self._links.open(contact, lambda up, now_ns: [], 0),
+            *self._links.open(Contact(peer), lambda up, now_ns: [], now_ns),
             Send(UserAccept(message.connection), (peer,)),
             Notify(UserArrived(peer, message.connection, message.type)),
         ]
@@ -122,6 +135,10 @@ class Users:
         if self._open.pop((peer, message.connection), 0) == 0:
             return []
         return [Notify(UserClosed(peer, message.connection)), *self._release(peer)]
+
+    def opened(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """A link is up; perhaps nobody needs it any more."""
+        return self._links.opened(peer, now_ns) + self._release(peer)
 
     def lost(self, peer: NodeId, now_ns: int) -> list[Effect]:
         """The link is gone, and all that went over it."""

@@ -79,6 +79,17 @@ def test_a_second_slave_is_refused() -> None:
     assert location.slave.peer == SLAVE.node
 
 
+def test_a_request_that_somebody_had_walk_twice_gives_one_master() -> None:
+    bench = CircleBench(BOOT)
+    id = bench.asked[0].location
+    bench.says(MASTER, MASTER.master_hello(1, id))
+    answer = bench.says(LATE, LATE.master_hello(9, id))
+    assert answer == [(LATE.node, EdgeClosed(EdgeName(id, 9, False)))]
+    ((_, again),) = bench.says(MASTER, MASTER.master_hello(1, id))
+    assert isinstance(again, SlaveHello), "the same one may say it twice"
+    assert bench.circle.degree == 1
+
+
 def test_if_the_slave_does_not_come_the_place_has_a_hole() -> None:
     bench = CircleBench(BOOT)
     id = bench.asked[0].location

@@ -12,6 +12,7 @@ from shoal.protocols.search.messages import (
     EdgeName,
     MasterHello,
     MergeEdge,
+    Redirect,
     SlaveHello,
 )
 from shoal.protocols.search.topology.locations import LEAVING, Location
@@ -236,6 +237,27 @@ def test_only_our_slave_can_ask_us() -> None:
     bench.says(MASTER, Cancel(EdgeName(1, location.id, True)))
     assert bench.rejected == ["not-our-slave"] * 2
     assert location.holes == 0
+
+
+def test_while_a_leaver_is_taken_out_nobody_else_becomes_our_slave() -> None:
+    bench, location = standing()
+    bench.held[NEXT.node] = None
+    bench.says(SLAVE, asks(location))
+    bench.crash(SLAVE)
+    sent = bench.says(OTHER, OTHER.slave_hello(9, location.id))
+    assert sent == [(OTHER.node, EdgeClosed(EdgeName(location.id, 9, True)))]
+
+
+def test_what_was_under_way_at_a_place_that_was_given_up_changes_nothing() -> None:
+    bench, location = standing()
+    bench.leave()
+    bench.held[NEXT.node] = None
+    bench.says(MASTER, Redirect(EdgeName(1, location.id, True), NEXT.record, 3))
+    bench.wait(bench.machine.config.leave_tries * (LEAVE_S + 5))
+    assert bench.left
+    assert bench.up(NEXT) == []
+    assert not bench.ring.edges.with_peer(NEXT.node)
+    assert NEXT.node not in bench.ring.links
 
 
 # The slave of a leaver

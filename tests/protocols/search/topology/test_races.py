@@ -1,4 +1,4 @@
-"""A few nodes, and messages that arrive when a test wants them to: what happens at the same time."""
+"""A few nodes, and messages that arrive when a test wants them to: what happens at once."""
 
 from __future__ import annotations
 

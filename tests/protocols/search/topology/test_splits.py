@@ -210,6 +210,30 @@ def test_a_leaver_among_the_slaves_is_taken_out_once_the_split_has_failed() -> N
     assert not bench.ring.races
 
 
+def test_a_slave_that_was_told_to_go_is_not_taken_out_when_time_is_up() -> None:
+    """It may be with the newcomer already, and asks that one."""
+    bench, location = standing()
+    bench.says(OTHER, NEW.split(THEIRS))
+    bench.says(SLAVE, MergeEdge(EdgeName(2, location.id, False), OTHER.record, 5))
+    bench.says(NEW, NEW.slave_hello(THEIRS, location.id))
+    assert bench.ring.races["leave-during-split"] == 1
+    sent = bench.wait(SPLIT_S + 6)
+    assert sent == [(NEW.node, EdgeClosed(EdgeName(location.id, THEIRS, True)))]
+    assert location.slave is not None
+    assert location.slave.peer == SLAVE.node
+
+
+def test_the_slave_has_its_time_from_when_it_was_told() -> None:
+    bench, location = standing()
+    bench.says(OTHER, NEW.split(THEIRS))
+    bench.wait(10)
+    bench.says(NEW, NEW.slave_hello(THEIRS, location.id))
+    assert bench.wait(10) == []
+    bench.says(SLAVE, EdgeClosed(EdgeName(2, location.id, False)))
+    assert location.slave is not None
+    assert location.slave.peer == NEW.node
+
+
 @pytest.mark.parametrize("hops", [HOPS_TAKEN + 2, 20])
 def test_a_walk_goes_on_over_one_of_our_edges(hops: int) -> None:
     bench, location = standing()

@@ -270,3 +270,17 @@ def test_whoever_is_left_on_a_circle_of_its_own_goes_back_to_those_it_knew() -> 
     bench.wait(6, alive=False)
     assert len(bench.asked) == 3
     assert all(request.edge is None for request in bench.asked), "not around its own circle"
+
+
+def test_the_last_place_of_an_old_circle_is_given_up_at_once() -> None:
+    bench = CircleBench()
+    bench.circle.wanted = 1
+    bench.wait(12, alive=False)
+    (old,) = bench.ring.locations
+    bench.circle.acquaintances.saw(NEW.contact)
+    bench.wait(6, alive=False)
+    new = bench.stand(MASTER, SLAVE)
+    bench.wait(6)
+    assert bench.ring.locations.get(old.id) is None
+    assert bench.ring.locations.get(new.id) is new
+    assert bench.circle.degree == 2

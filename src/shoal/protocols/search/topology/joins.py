@@ -65,6 +65,13 @@ class Joins:
         if location is None or ring.checks.busy:
             return _refuse(peer, hello.receiver, hello.sender, master=False)
         old = location.master
+        if (
+            old is not None
+            and hello.expect_slave
+            and (old.peer, old.theirs) != (peer, hello.sender)
+        ):
+            # Only who splits an edge says so: somebody had our request walk a second time.
+            return _refuse(peer, hello.receiver, hello.sender, master=False)
         edge, effects = ring.connect(
             hello.record, location, hello.sender, master=False, now_ns=now_ns
         )

@@ -124,13 +124,11 @@ class Leaves:
         ring, remote = self._ring, message.remote
         assert remote is not None
         if location.below is not merge:
-            return ring.unlink(remote.node)
+            return []
         location.below = location.slave = None
         effects: list[Effect] = []
         if up:
-            hello = MasterHello(
-                location.id, message.location, False, ring.bootstrap(), ring.record
-            )
+            hello = MasterHello(location.id, message.location, False, ring.bootstrap(), ring.record)
             location.slave, effects = ring.greet(remote, location, hello, now_ns)
         ring.settle(location)
         return effects + ring.close(merge.leaver)

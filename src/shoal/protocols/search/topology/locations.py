@@ -33,8 +33,7 @@ class Split:
         self.edge: Edge | None = None
         """To the newcomer, once it is greeted."""
         self.redirected = False
-        """Our slave was told, since the newcomer has taken its place; from here on its MergeEdge goes
-        there."""
+        """The newcomer has its place, and our slave was told: its MergeEdge goes there now."""
         self.merge: MergeEdge | None = None
         """What our slave asked for before it was told."""
 
@@ -161,9 +160,6 @@ class Locations:
         """Forget a place; what was under way at it has nothing to change any more."""
         self._by_id.pop(location.id, None)
         location.above = location.below = None
-
-    def in_phase(self, phase: str) -> list[Location]:
-        return [location for location in self._by_id.values() if location.phase == phase]
 
     def check_invariants(self) -> None:
         """Raise InvariantViolated if the state is one that must not exist."""

@@ -56,7 +56,7 @@ class Redirections:
     ) -> list[Effect]:
         ring, old, remote = self._ring, redirection.old, message.remote
         if location.above is not redirection:
-            return ring.unlink(remote.node)  # another master came meanwhile
+            return []  # another master came meanwhile
         location.above = None
         effects: list[Effect] = []
         if up:

@@ -128,7 +128,9 @@ class Ring:
         for location in self.locations:
             for held in (location.master, location.slave):
                 if held is not None and (held.closing or held not in self.edges):
-                    raise InvariantViolated(f"location {location.id} holds {held.name}, which ended")
+                    raise InvariantViolated(
+                        f"location {location.id} holds {held.name}, which ended"
+                    )
         for edge in self.edges:
             end = self.locations.get(edge.mine)
             if not edge.closing and (end is None or not end.holds(edge)):

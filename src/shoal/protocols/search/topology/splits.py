@@ -25,12 +25,15 @@ from shoal.protocols.search.topology.ring import Ring
 
 HOPS_UNKNOWN = 0x7FFF_FFFF  # of whoever does not know how large the network is
 HOPS_TAKEN = 5  # with so many left or fewer, the first who can split does
-NODES_GUESSED = 10_000  # if we do not know either: 36 hops, which mix any smaller network too
+NODES_MIN = 10_000  # 36 hops are enough for so many, and cheap for fewer
 
 
 def walk_hops(nodes: float | None) -> int:
-    """How far a SplitEdge walks until every edge is as likely as any other."""
-    return ceil(8 + 3 * log(max(1.0, NODES_GUESSED if nodes is None else nodes)))
+    """How far a SplitEdge walks until every edge is as likely as any other. Not less than for
+    NODES_MIN: a network that grows faster than it is measured believes that it is small, and if
+    newcomers settled near whom they asked first, it would not be a random one any more. (1,000
+    nodes that joined within a minute: values spread ten times slower.)"""
+    return ceil(8 + 3 * log(max(NODES_MIN, nodes or 0)))
 
 
 class Splits:
@@ -132,7 +135,7 @@ class Splits:
     def _reached(self, location: Location, split: Split, up: bool, now_ns: int) -> list[Effect]:
         ring, newcomer = self._ring, split.origin
         if location.below is not split:
-            return ring.unlink(newcomer.node)
+            return []
         if not up:
             return self._give_up(location, split, now_ns)
         slave = location.slave

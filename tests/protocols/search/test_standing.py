@@ -1,0 +1,157 @@
+"""Standing queries of applications: left, renewed, taken back, and told once."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from shoal.base.errors import UsageError
+from shoal.base.units import MS_NS, S_NS
+from shoal.kernel.contact import Contact
+from shoal.kernel.fake_host import FakeHost
+from shoal.protocols.search.commands import Seen, Unwatch, WatchDocuments
+from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.documents import Document
+from shoal.protocols.search.messages import Match
+from shoal.protocols.search.node import SearchNode
+from shoal.protocols.search.payloads import Sighting, Watch, decode_payload, encode_item
+from shoal.protocols.search.rendezvous import NO_BUBBLE
+from shoal.protocols.search.watches import OWNER_WATCHES_MAX
+from tests.support.bubbles import TOTALS, BubbleBench
+from tests.support.circle import ME, Peer
+from tests.support.documents import a_document
+
+STRANGER = Peer(60)
+
+
+class WatchBench(BubbleBench):
+    def watch(self, text: str = "air", token: object = "t") -> Watch:
+        self.host.command(self.machine, WatchDocuments(text), token)
+        self.run()
+        (watch,) = self.left()
+        return watch
+
+    def left(self) -> list[Watch]:
+        """Queries that were cast since this was asked last, each once for each bubble."""
+        watches = {}
+        for _, part in self.casts():
+            payload = decode_payload(part.kind, part.payload)
+            assert isinstance(payload, Watch)
+            watches[part.id] = payload
+        return list(watches.values())
+
+    def tells(self, watch: Watch, *documents: Document, valid: bool = True) -> None:
+        items = tuple(encode_item(Sighting(watch.id, document.signed)) for document in documents)
+        self.says(STRANGER, Match(NO_BUBBLE, items, False), valid=valid)
+
+    @property
+    def seen(self) -> list[tuple[str, object]]:
+        return [(e.document.name, e.token) for e in self.host.notified if type(e) is Seen]
+
+
+def test_it_is_left_with_others_and_renewed_at_half_time() -> None:
+    bench = WatchBench(SearchConfig(watch_ns=100 * S_NS))
+    watch = bench.watch()
+    assert watch.text == "air"
+    assert watch.expires_ms == (bench.host.time_ns + 100 * S_NS) // MS_NS
+    bench.wait(45)
+    assert bench.left() == []
+    bench.wait(12)
+    (again,) = bench.left()
+    assert (again.id, again.text) == (watch.id, "air") and again.expires_ms > watch.expires_ms
+
+
+def test_the_end_is_cast_and_nothing_is_told_any_more() -> None:
+    bench = WatchBench(SearchConfig(watch_ns=100 * S_NS))
+    watch = bench.watch()
+    bench.host.command(bench.machine, Unwatch(), "t")
+    bench.run()
+    assert bench.left() == [Watch(watch.id, "air", 0)]
+    bench.tells(watch, a_document())
+    bench.wait(120)
+    assert bench.seen == [] and bench.left() == [] and len(bench.parts.standing) == 0
+    bench.host.command(bench.machine, Unwatch(), "t")
+    assert bench.left() == []
+
+
+def test_each_version_is_told_once() -> None:
+    bench = WatchBench()
+    watch = bench.watch()
+    one, two = a_document(), a_document(version=2)
+    bench.tells(watch, one)
+    bench.tells(watch, one, two, one)
+    bench.tells(watch, two)
+    assert bench.seen == [("a", "t"), ("a", "t")]
+
+
+def test_each_query_is_told_by_itself() -> None:
+    bench = WatchBench()
+    first, second = bench.watch("air", 1), bench.watch("title:air", 2)
+    for watch in (first, second, first):
+        bench.tells(watch, a_document())
+    assert bench.seen == [("a", 1), ("a", 2)]
+
+
+def test_what_does_not_match_is_refused() -> None:
+    bench = WatchBench()
+    watch = bench.watch()
+    bench.tells(watch, a_document(content={"title": "water"}))
+    bench.tells(watch, a_document(deleted=True))
+    bench.says(STRANGER, Match(NO_BUBBLE, (encode_item(Sighting(watch.id, b"?")), b"?"), False))
+    assert bench.seen == [] and bench.rejected == ["bad-sighting"] * 4
+
+
+def test_what_nobody_signed_or_nobody_waits_for_is_not_told() -> None:
+    bench = WatchBench()
+    watch = bench.watch()
+    bench.tells(watch, a_document(), valid=False)
+    bench.tells(Watch(bytes(8), "air", 1), a_document())
+    bench.host.advance(2 * S_NS)
+    bench.tells(watch, a_document(expires_ns=S_NS))
+    assert bench.seen == []
+
+
+def test_no_more_checks_than_can_be_done() -> None:
+    bench = WatchBench(SearchConfig(checks_max=1))
+    watch = bench.watch()
+    bench.tells(watch, a_document(), a_document(name="b"), a_document(name="c"))
+    assert bench.seen == [("a", "t")] and bench.rejected == ["busy"]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    bench = WatchBench(SearchConfig(sightings_max=2))
+    watch = bench.watch()
+    for name in ("a", "b", "c"):
+        bench.tells(watch, a_document(name=name))
+    bench.tells(watch, a_document(name="c"))
+    assert len(bench.seen) == 3
+    bench.tells(watch, a_document(name="a"))  # forgotten
+    assert len(bench.seen) == 4
+
+
+def test_as_many_as_others_keep() -> None:
+    bench = WatchBench()
+    for number in range(OWNER_WATCHES_MAX):
+        bench.watch(token=number)
+    with pytest.raises(UsageError, match="standing queries are the most"):
+        bench.watch(token="more")
+
+
+def test_what_is_wrong_is_said_and_nothing_is_left() -> None:
+    bench = WatchBench()
+    with pytest.raises(UsageError):
+        bench.watch("(air")
+    bench.parts.measurement.known = None
+    with pytest.raises(UsageError, match="not joined"):
+        bench.watch()
+    assert len(bench.parts.standing) == 0
+
+
+def test_who_cannot_be_called_does_not_wait_for_calls() -> None:
+    client = SearchNode(ME.key, [Contact(STRANGER.node)], Random(1), client=True)
+    host = FakeHost(ME.node, [client])
+    host.start()
+    client.parts.measurement.known = TOTALS
+    with pytest.raises(UsageError, match="let it listen"):
+        host.command(client, WatchDocuments("air"), "t")
