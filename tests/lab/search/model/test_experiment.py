@@ -75,10 +75,12 @@ def test_who_leaves_in_good_order_leaves_a_whole_network() -> None:
 
 
 def test_a_network_in_parts_is_not_measured() -> None:
-    figures: ModelFigures = run(3000, event="crash 90 %", bubbles=5, holders=2).figures
+    figures: ModelFigures = run(
+        3000, event="crash 90 %", bubbles=5, holders=2, rejoin_below=1
+    ).figures
     assert figures.steps == (None, None)
     assert figures.last.largest_part < 0.99
-    whole = run(3000, event="crash 90 %", bubbles=5, rejoin_below=2).figures
+    whole = run(3000, event="crash 90 %", bubbles=5).figures
     assert whole.last.largest_part == 1.0
     assert whole.steps[0] is not None
 

@@ -146,8 +146,13 @@ def _match(match: MatchFigures) -> str:
     return (
         f"{match.matched:.4f} ± {match.error:.4f} of {match.pairs:,} pairs, theory "
         f"{match.theory:.4f}; {match.reached:,.0f} of {match.query_size:,} nodes reached with "
-        f"{match.messages:,.0f} messages in {match.hops_max} of {match.hops_bound} hops"
+        f"{match.messages:,.0f} messages{_hops(match)}"
     )
+
+
+def _hops(match: MatchFigures) -> str:
+    """A simulation whose hops take different times does not tell them: -1."""
+    return "" if match.hops_max < 0 else f" in {match.hops_max} of {match.hops_bound} hops"
 
 
 def _steps(figures: ModelFigures) -> str:

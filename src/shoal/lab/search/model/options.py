@@ -37,9 +37,9 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     event: str = "none"
     """What happens: "none", "crash 50 %" or "leave 90 %", of all nodes at once."""
 
-    rejoin_below: Annotated[int, Meta(ge=1, le=LOCATIONS_MAX)] = 1
+    rejoin_below: Annotated[int, Meta(ge=1, le=LOCATIONS_MAX)] = 2
     """After a crash, who has fewer edges than this asks hosts that it knows of; others look for new
-    neighbours through those they have. The protocol has 1: who lost everybody."""
+    neighbours through those they have. The protocol has 2: who has one neighbour left, or none."""
 
     bubbles: Annotated[int, Meta(ge=0, le=BUBBLES_MAX)] = 300
     """Of data, and as many queries, for each certainty; every pair counts. 0: no matches."""
