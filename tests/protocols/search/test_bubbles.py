@@ -89,7 +89,8 @@ def test_a_bubble_is_signed_and_says_when_it_ends() -> None:
     bench.bubbles.cast(bubble, 50, 7 * S_NS)
     (cast,) = bench.cast
     assert verify_signed(ANN.node, cast.signed)
-    assert cast.header.expires_ms == 17 * S_NS // MS_NS and cast.id == bubble.id
+    assert cast.header.expires_ms == 17 * S_NS // MS_NS
+    assert cast.id == bubble.id
     assert decode_payload(cast.kind, cast.payload) == QUESTION
 
 

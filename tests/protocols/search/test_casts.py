@@ -9,9 +9,11 @@ import msgspec
 import pytest
 
 from shoal.base.units import KIB, S_NS
+from shoal.kernel.effects import Send
 from shoal.kernel.inputs import SendQueueHigh, SendQueueLow
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.messages import BubbleCast, ClientHello, EdgeClosed, EdgeName
+from shoal.protocols.search.payloads import Search
 from shoal.protocols.search.seen import COLLISIONS_MAX
 from shoal.protocols.search.sizes import size_limit
 from tests.support.bubbles import TOTALS, BubbleBench, a_cast
@@ -31,7 +33,8 @@ def test_a_part_is_handled_and_divided() -> None:
     assert parts_of(sent) == [(4, 0, 4), (4, 0, 4)]
     assert bench.steps == ["handled"]
     peers = [peer for peer, _ in sent]
-    assert bringer.node not in peers and len(set(peers)) == 2
+    assert bringer.node not in peers
+    assert len(set(peers)) == 2
 
 
 def test_the_slice_of_the_worked_example() -> None:
@@ -69,6 +72,19 @@ def test_collisions_end() -> None:
     for turn in range(COLLISIONS_MAX + 3):
         bench.brings(bench.neighbours[turn % 2], cast)
     assert Counter(bench.steps) == {"handled": 1, "collision": COLLISIONS_MAX, "dropped": 2}
+
+
+def test_bubbles_about_the_same_thing_take_the_same_ways() -> None:
+    """So a new version of a document finds those who have the old one."""
+    bench = BubbleBench()
+    bubbles = bench.parts.bubbles
+
+    def ways(about: bytes, text: str) -> list[Any]:
+        bubble = bubbles.make(Search(text, 1), 9, S_NS, 0, about)
+        return [effect.peers for effect in bubbles.cast(bubble, 9, 0) if type(effect) is Send]
+
+    assert all(ways(b"same", str(turn)) == ways(b"same", "first") for turn in range(20))
+    assert len({str(ways(b"", "same")) for _ in range(20)}) > 1
 
 
 # Refused
@@ -151,14 +167,16 @@ def test_a_bubble_on_an_edge_that_we_do_not_have_ends_it() -> None:
 def test_who_is_no_client_casts_nothing() -> None:
     bench = BubbleBench()
     bench.says(STRANGER, a_cast(STRANGER))
-    assert bench.rejected == ["no-client"] and bench.casts() == []
+    assert bench.rejected == ["no-client"]
+    assert bench.casts() == []
 
 
 def test_a_client_casts_its_own_bubbles_only() -> None:
     bench = BubbleBench()
     bench.says(STRANGER, ClientHello(STRANGER.record))
     bench.says(STRANGER, a_cast(ORIGIN))
-    assert bench.rejected == ["not-its-bubble"] and bench.casts() == []
+    assert bench.rejected == ["not-its-bubble"]
+    assert bench.casts() == []
     bench.says(STRANGER, a_cast(STRANGER))
     assert len(bench.casts()) == 2
 
@@ -185,7 +203,7 @@ def test_what_was_rerouted_is_rerouted_again() -> None:
     for _ in range(3):
         gone.append(holder)
         bench.crash(next(peer for peer in bench.neighbours if peer.node == holder))
-        [(holder, part)] = [e for e in bench.casts() if (e[1].size, e[1].end) == (4, 4)][:1]
+        [(holder, _part)] = [e for e in bench.casts() if (e[1].size, e[1].end) == (4, 4)][:1]
         assert holder not in gone
 
 
@@ -249,7 +267,8 @@ def test_time_and_memory_are_bounded() -> None:
     bench = BubbleBench(SearchConfig(bubbles_max=10, routes_max=5))
     for _ in range(30):
         bench.brings(bench.neighbours[0], a_cast(ORIGIN, expires_ns=5 * S_NS))
-    assert len(bench.parts.casts._seen) == 10 and len(bench.parts.routes) == 5
+    assert len(bench.parts.casts._seen) == 10
+    assert len(bench.parts.routes) == 5
     bench.wait(12 * 60)
     assert len(bench.parts.casts._seen) == len(bench.parts.routes) == 0
     assert len(bench.parts.casts._sent) == 0

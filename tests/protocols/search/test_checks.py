@@ -31,7 +31,8 @@ def begin(checks: Checks, heard: Heard, signed: bytes = b"signed") -> Verify | N
 def test_a_good_signature_is_checked_once() -> None:
     checks, heard = Checks(4), Heard()
     effect = begin(checks, heard)
-    assert effect is not None and (effect.signer, effect.signed) == (ANN.node, b"signed")
+    assert effect is not None
+    assert (effect.signer, effect.signed) == (ANN.node, b"signed")
     checks.verified(Verified(effect.token, True), 0)
     assert begin(checks, heard) is None
     assert heard.told == [True, True]

@@ -68,13 +68,15 @@ def test_a_client_that_is_gone_makes_room() -> None:
     assert accepted(bench, BEN) == [ClientDeny("full")]
     assert accepted(bench, ANN) == [OK]  # it is one already
     bench.crash(ANN)
-    assert accepted(bench, BEN) == [OK] and len(bench.parts.clients) == 1
+    assert accepted(bench, BEN) == [OK]
+    assert len(bench.parts.clients) == 1
 
 
 def test_a_client_gives_its_own_address() -> None:
     bench = BubbleBench()
     bench.says(ANN, ClientHello(BEN.record))
-    assert bench.rejected == ["not-its-address"] and len(bench.parts.clients) == 0
+    assert bench.rejected == ["not-its-address"]
+    assert len(bench.parts.clients) == 0
 
 
 def test_who_has_no_place_has_no_clients() -> None:
@@ -162,10 +164,13 @@ def test_a_client_finds_a_host() -> None:
     bench = ClientBench(ANN)
     bench.host.link_opened(ANN.node)
     [(to, hello)] = bench.sent()
-    assert to == ANN.node and isinstance(hello, ClientHello) and hello.record.node == ME.node
+    assert to == ANN.node
+    assert isinstance(hello, ClientHello)
+    assert hello.record.node == ME.node
     assert not bench.machine.joined
     bench.says(ANN, OK)
-    assert bench.machine.joined and bench.host.notified == [Joined()]
+    assert bench.machine.joined
+    assert bench.host.notified == [Joined()]
     assert bench.machine.parts.measurement.known == TOTALS
 
 
@@ -186,7 +191,8 @@ def test_it_follows_the_network_as_it_grows() -> None:
     for _ in range(30):
         bench.says(ANN, ClientOk(Totals(50.0, 300.0, 1800.0)))
     known = bench.machine.parts.measurement.known
-    assert known is not None and known.nodes == 50.0
+    assert known is not None
+    assert known.nodes == 50.0
     bench.says(ANN, ClientOk(Totals(50.0, 1.0, 1800.0)))  # that cannot be
     assert bench.machine.parts.measurement.known == known
 
@@ -197,7 +203,8 @@ def test_a_host_that_does_not_answer_is_gone() -> None:
     bench.beat(HELLO_BEATS)
     assert len(bench.sent()) == 1
     bench.beat(MISSED_MAX)
-    assert bench.asked != host and not bench.machine.joined
+    assert bench.asked != host
+    assert not bench.machine.joined
     bench.enter()
     assert bench.machine.joined
 
@@ -276,7 +283,9 @@ def test_searches_go_through_the_host() -> None:
     bench.enter()
     bench.host.command(bench.machine, FindDocuments("air", 0.9, None, 60 * S_NS), "t")
     [(to, cast)] = bench.sent()
-    assert to == ANN.node and isinstance(cast, BubbleCast) and cast.edge is None
+    assert to == ANN.node
+    assert isinstance(cast, BubbleCast)
+    assert cast.edge is None
     assert (cast.size, cast.start, cast.end) == (cast.total, 0, cast.total)
     bench.says(ANN, Match(cast.id, (encode_item(Hit(a_document().signed, 1.0)),), False))
     assert [type(event) for event in bench.host.notified][-1] is Found
@@ -287,9 +296,7 @@ def test_without_a_host_bubbles_wait_for_one() -> None:
     first = bench.enter()
     bench.host.link_closed(first.node, "crashed")
     for number in range(WAITING_MAX + 3):
-        bench.host.command(
-            bench.machine, FindDocuments("air", 0.9, None, 60 * S_NS), f"{number}"
-        )
+        bench.host.command(bench.machine, FindDocuments("air", 0.9, None, 60 * S_NS), f"{number}")
     assert bench.sent() == []
     bench.beat()
     peer = bench.asked
@@ -305,4 +312,5 @@ def test_a_client_that_leaves_lets_its_host_go() -> None:
     bench.host.command(bench.machine, Leave())
     assert bench.host.notified[-1] == Left()
     bench.host.advance(30 * S_NS)
-    assert bench.host.hung_up == [ANN.node] and bench.sent() == []
+    assert bench.host.hung_up == [ANN.node]
+    assert bench.sent() == []

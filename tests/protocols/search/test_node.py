@@ -11,7 +11,6 @@ from shoal.base.errors import UsageError
 from shoal.base.units import S_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Notify, Send, SetTimer
-from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.inputs import CommandIssued, LinkFailed, Started, TimerFired
 from shoal.protocols.search.commands import Contribute, Joined, Leave, Left, Meet
 from shoal.protocols.search.config import SearchConfig
@@ -26,6 +25,7 @@ from shoal.protocols.search.messages import (
     Totals,
 )
 from shoal.protocols.search.node import SearchNode
+from shoal.protocols.search.parts import PINGS_BURST
 from tests.support.bubbles import TOTALS, BubbleBench, a_cast
 from tests.support.circle import ME, CircleBench, Peer
 
@@ -69,7 +69,8 @@ def test_the_first_node_is_the_network() -> None:
     bench = CircleBench()
     assert bench.host.notified == [Joined()]
     known = bench.machine.parts.measurement.known
-    assert known is not None and known.nodes == 1.0
+    assert known is not None
+    assert known.nodes == 1.0
 
 
 # Measurement
@@ -140,12 +141,14 @@ def test_a_leaver_hands_its_part_over_and_is_gone() -> None:
     bench.leave()
     bench.sent()
     for peer in bench.neighbours:
-        assert not bench.left and pings(bench) == []
+        assert not bench.left
+        assert pings(bench) == []
         drop(bench, peer)
     [(heir, ping)] = pings(bench)
     assert heir in [peer.node for peer in bench.neighbours]
     assert (ping.round, ping.totals, ping.fish) == (5, WATER, 0.5)
-    assert bench.left and bench.host.notified.count(Left()) == 1
+    assert bench.left
+    assert bench.host.notified.count(Left()) == 1
     bench.wait(60)
     assert bench.host.notified.count(Left()) == 1
     assert [e for e in bench.sent() if type(e[1]) is Ping] == []
@@ -172,9 +175,7 @@ def test_who_has_nobody_leaves_at_once() -> None:
 
 
 def test_last_words_are_out_before_the_end_is_told() -> None:
-    config = SearchConfig(
-        upload_bytes_s=1000.0, upload_burst_ns=10 * S_NS, standard_bytes_s=1000.0
-    )
+    config = SearchConfig(upload_bytes_s=1000.0, upload_burst_ns=10 * S_NS, standard_bytes_s=1000.0)
     bench = BubbleBench(config)
     bench.brings(bench.neighbours[0], a_cast(ORIGIN, bytes(12_000)))  # the line is busy
     bench.leave()
@@ -186,7 +187,8 @@ def test_last_words_are_out_before_the_end_is_told() -> None:
         bench.run()
         if bench.left:
             break
-    assert bench.left and len(pings(bench)) == 1
+    assert bench.left
+    assert len(pings(bench)) == 1
 
 
 # Links
@@ -204,17 +206,34 @@ def test_answers_that_did_not_leave_take_another_way() -> None:
     assert (ORIGIN.node, Match(cast.id, (b"a",), False)) in bench.sent()
 
 
-def test_private_addresses_are_for_private_networks() -> None:
-    def dialled(own: str, known: str) -> bool:
-        machine = SearchNode(ME.key, [Contact(ORIGIN.node, (known,))], Random(1), None, (own,))
-        host = FakeHost(ME.node, [machine])
-        host.start()
-        links = machine.parts.circle.ring.links
-        return links.private and machine.parts.visits.private
+@pytest.mark.parametrize(
+    ("own", "known", "dialled"),
+    [
+        ("ws://10.0.0.1:7700", "ws://192.168.0.1:7700", True),
+        ("ws://8.8.8.8:7700", "ws://192.168.0.1:7700", False),
+        ("ws://10.0.0.1:7700", "ws://8.8.8.8:7700", False),
+    ],
+)
+def test_private_addresses_are_for_private_networks(own: str, known: str, dialled: bool) -> None:
+    machine = SearchNode(ME.key, [Contact(ORIGIN.node, (known,))], Random(1), None, (own,))
+    machine.handle(Started(()), 0)
+    parts = machine.parts
+    for links in (parts.circle.ring.links, parts.visits, parts.host_links):
+        assert links.may_dial("ws://10.7.7.7:7700") == dialled
+        assert links.may_dial("ws://9.9.9.9:7700")
+        assert links.may_dial(known)  # the user has named it
 
-    assert dialled("ws://10.0.0.1:7700", "ws://192.168.0.1:7700")
-    assert not dialled("ws://8.8.8.8:7700", "ws://192.168.0.1:7700")
-    assert not dialled("ws://10.0.0.1:7700", "ws://8.8.8.8:7700")
+
+def test_a_neighbour_cannot_end_rounds_by_pinging_all_the_time() -> None:
+    bench = BubbleBench()
+    neighbour = bench.neighbours[0]
+    for _ in range(PINGS_BURST + 10):
+        bench.says(neighbour, Ping(bench.name_from(neighbour), 5, 1, WATER, 0.5))
+    assert 10 <= bench.rejected.count("rate-limited") <= 20
+    bench.wait(5)
+    before = len(bench.rejected)
+    bench.says(neighbour, Ping(bench.name_from(neighbour), 5, 1, WATER, 0.5))
+    assert len(bench.rejected) == before
 
 
 def test_a_timer_or_command_that_is_not_ours_is_an_error() -> None:
@@ -236,13 +255,11 @@ def test_a_beat_sets_the_next_one() -> None:
     machine = SearchNode(ME.key, [], Random(1))
     machine.handle(Started(()), 0)
     effects = machine.handle(TimerFired("beat"), S_NS)
-    assert SetTimer("beat", machine.config.beat_ns) in effects
+    assert SetTimer("beat", machine.parts.beat_ns) in effects
     assert any(isinstance(effect, Send) for effect in effects)
     left = machine.handle(CommandIssued(Leave()), 2 * S_NS)
     assert Notify(Left()) in left
-    assert machine.handle(TimerFired("beat"), 3 * S_NS) == [
-        SetTimer("beat", machine.config.beat_ns)
-    ]
+    assert machine.handle(TimerFired("beat"), 3 * S_NS) == [SetTimer("beat", machine.parts.beat_ns)]
 
 
 def test_a_failed_edge_link_is_no_redirect() -> None:
@@ -252,3 +269,26 @@ def test_a_failed_edge_link_is_no_redirect() -> None:
         bench.host.feed(0, LinkFailed(STRANGER.node, purpose, "refused"))
     bench.run()
     assert [m for _, m in bench.sent() if type(m) is ClientRedirect] == []
+
+
+def test_a_young_network_has_at_least_those_whom_we_see() -> None:
+    bench = CircleBench()  # the first node of a network: one, measured
+    parts = bench.machine.parts
+    assert parts.totals() == Totals(1.0, 6.0, 36.0)
+    for number in (7, 8, 9):
+        bench.says(Peer(number), Peer(number).split(40 + number))
+        location = next(edge.mine for edge in bench.ring.edges if edge.peer == Peer(number).node)
+        bench.says(Peer(number), Peer(number).slave_hello(40 + number, location))
+    totals = parts.totals()
+    assert totals is not None
+    assert totals.nodes >= 3
+    assert totals.degrees == totals.nodes * parts.circle.degree
+    assert parts.measurement.known == Totals(1.0, 6.0, 36.0)
+
+
+@pytest.mark.parametrize(("nodes", "beat_s"), [(1.0, 1), (63.0, 1), (64.0, 5), (10_000.0, 5)])
+def test_small_networks_beat_quickly(nodes: float, beat_s: int) -> None:
+    machine = SearchNode(ME.key, [], Random(1))
+    machine.handle(Started(()), 0)
+    machine.parts.measurement.known = Totals(nodes, 6 * nodes, 36 * nodes)
+    assert SetTimer("beat", beat_s * S_NS) in machine.handle(TimerFired("beat"), S_NS)

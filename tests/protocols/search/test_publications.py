@@ -8,11 +8,13 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.units import S_NS
+from shoal.kernel.effects import Send
 from shoal.protocols.search.commands import DocumentPut, PutDocument
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.documents import LIFE_NS_MAX, Document, Life, read_document
 from shoal.protocols.search.holdings import MANAGED_REFRESH_NS
 from shoal.protocols.search.payloads import Put, decode_payload
+from shoal.protocols.search.traffic import Balance
 from tests.support.bubbles import BubbleBench
 
 HOUR_NS = 3600 * S_NS
@@ -32,7 +34,8 @@ class PutBench(BubbleBench):
         self.host.command(self.machine, PutDocument(name, said, life, life_ns), name)
         self.run()
         put = self.host.notified[-1]
-        assert isinstance(put, DocumentPut) and put.token == name
+        assert isinstance(put, DocumentPut)
+        assert put.token == name
         document: Document = put.document
         return document
 
@@ -53,7 +56,8 @@ def test_it_is_signed_cast_and_kept() -> None:
     assert part.total == bench.parts.bubbles.data_size()
     assert part.header.expires_ms <= 60_000
     held = bench.parts.holdings.get(document.id, bench.host.time_ns)
-    assert held == document and document.value == {"title": "air"}
+    assert held == document
+    assert document.value == {"title": "air"}
     assert document.expires_ns == bench.host.time_ns + HOUR_NS
 
 
@@ -89,14 +93,42 @@ def test_an_update_takes_the_place_of_what_was_there() -> None:
     assert bench.parts.holdings.get(newer.id, bench.host.time_ns) == newer
 
 
+def test_a_new_version_goes_to_as_many_as_had_the_old_one() -> None:
+    bench = PutBench()
+    bench.parts.bubbles.balance = Balance(4.0, 4.0)
+    bench.put()
+    before = bench.casts()[0][1].total
+    bench.parts.bubbles.balance = Balance(0.25, 0.25)
+    bench.put(delete=True)
+    after = bench.casts()[0][1]
+    assert after.total == before > bench.parts.bubbles.data_size()
+    bench.put("other")
+    assert bench.casts()[0][1].total == bench.parts.bubbles.data_size()
+
+
+def test_versions_take_the_same_ways_and_durable_copies_do_not() -> None:
+    bench = PutBench()
+    first = bench.put(life="durable")
+    ways = [part.header.way for _, part in bench.casts()]
+    bench.put(life="durable")
+    ways += [part.header.way for _, part in bench.casts()]
+    assert len(set(ways)) == 1
+    effects = bench.parts.publications.spread(first, 7, bench.host.time_ns)
+    parts = [effect.message for effect in effects if isinstance(effect, Send)]
+    assert [part.total for part in parts] == [7, 7]
+    assert parts[0].header.way not in ways
+
+
 def test_a_deletion_is_cast_once_and_ends_the_care() -> None:
     bench = PutBench()
     bench.put()
     bench.cast_documents()
     gone = bench.put(delete=True)
-    assert bench.cast_documents() == [gone] and gone.deleted
+    assert bench.cast_documents() == [gone]
+    assert gone.deleted
     bench.wait(MANAGED_REFRESH_NS / S_NS + 10)
-    assert bench.cast_documents() == [] and len(bench.parts.publications) == 0
+    assert bench.cast_documents() == []
+    assert len(bench.parts.publications) == 0
 
 
 def test_others_get_no_more_than_they_take() -> None:
@@ -105,7 +137,8 @@ def test_others_get_no_more_than_they_take() -> None:
     for name in names:
         bench.put(name)
     at_once = bench.cast_documents()
-    assert len(at_once) == 7 and bench.parts.publications.waiting == 13
+    assert len(at_once) == 7
+    assert bench.parts.publications.waiting == 13
     later = []
     for _ in range(30):
         bench.wait(1)

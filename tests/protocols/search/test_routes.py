@@ -68,7 +68,8 @@ def test_who_has_a_link_to_the_origin_uses_it() -> None:
 def test_answers_to_our_own_bubble_are_for_us() -> None:
     bench = Bench()
     bench.passes(None)
-    assert bench.answer(b"a", b"a", b"b") == [] and bench.told == [b"a", b"b"]
+    assert bench.answer(b"a", b"a", b"b") == []
+    assert bench.told == [b"a", b"b"]
 
 
 def test_the_same_answer_passes_once() -> None:

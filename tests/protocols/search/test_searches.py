@@ -62,11 +62,14 @@ def test_all_at_once_if_all_is_wanted() -> None:
     bench.find()
     total = bench.parts.bubbles.query_size(0.99)
     (widened,) = bench.told(SearchWidened)
-    assert widened.asked == total and widened.confidence >= 0.99 and widened.nodes == 1000.0
+    assert widened.asked == total
+    assert widened.confidence >= 0.99
+    assert widened.nodes == 1000.0
     assert sum(m.end - m.start for _, m in bench.asked_parts) == total - 1
     bench.wait(4)
     (over,) = bench.told(SearchOver)
-    assert (over.asked, over.token) == (total, "t") and over.confidence >= 0.99
+    assert (over.asked, over.token) == (total, "t")
+    assert over.confidence >= 0.99
     assert len(bench.parts.searches) == 0
 
 
@@ -86,9 +89,11 @@ def test_enough_is_enough() -> None:
     bench.answers(id, a_document(name="1"), a_document(name="2"), a_document(name="3"))
     assert bench.found == ["1", "2"]
     (over,) = bench.told(SearchOver)
-    assert over.asked < bench.parts.bubbles.query_size(0.99) and over.confidence < 0.9
+    assert over.asked < bench.parts.bubbles.query_size(0.99)
+    assert over.confidence < 0.9
     bench.wait(20)
-    assert len(bench.told(SearchOver)) == 1 and bench.casts() == []
+    assert len(bench.told(SearchOver)) == 1
+    assert bench.casts() == []
 
 
 def test_the_time_is_limited() -> None:
@@ -177,7 +182,8 @@ def test_what_is_stopped_is_forgotten() -> None:
     bench.host.command(bench.machine, StopSearch(), "unknown")
     bench.answers(id, a_document())
     bench.wait(20)
-    assert bench.found == [] and bench.told(SearchOver) == []
+    assert bench.found == []
+    assert bench.told(SearchOver) == []
     assert bench.rejected == ["no-such-bubble"]
     assert len(bench.parts.searches) == len(bench.parts.routes) == 0
 
@@ -204,7 +210,8 @@ def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], says: str) -> Non
     bench = SearchBench()
     with pytest.raises(UsageError, match=says):
         bench.find(**wrong)
-    assert len(bench.parts.searches) == 0 and bench.casts() == []
+    assert len(bench.parts.searches) == 0
+    assert bench.casts() == []
 
 
 def test_a_token_means_one_search() -> None:

@@ -17,7 +17,8 @@ def test_it_is_given_back_once_and_in_order() -> None:
         sent.add(1, part.id, part, 0)
     sent.add(2, parts[0].id, parts[0], 0)
     assert sent.take(1, S_NS) == [(part.id, part) for part in parts]
-    assert sent.take(1, S_NS) == [] and len(sent) == 1
+    assert sent.take(1, S_NS) == []
+    assert len(sent) == 1
 
 
 def test_what_is_older_than_a_silent_neighbour_has_arrived() -> None:
@@ -34,7 +35,8 @@ def test_bytes_are_bounded() -> None:
     for part in parts:
         sent.add(1, part.id, part, 0)
     assert len(sent) == 10
-    assert not sent.has(1, parts[1].id) and sent.has(1, parts[2].id)
+    assert not sent.has(1, parts[1].id)
+    assert sent.has(1, parts[2].id)
 
 
 def test_it_knows_which_bubbles_an_edge_has_had() -> None:
@@ -44,7 +46,8 @@ def test_it_knows_which_bubbles_an_edge_has_had() -> None:
     sent.add(1, part.id, part, 0)
     sent.add(1, part.id, part, 0)  # two slices
     sent.add(1, other.id, other, 0)
-    assert sent.has(1, part.id) and not sent.has(2, part.id)
+    assert sent.has(1, part.id)
+    assert not sent.has(2, part.id)
     sent.add(1, other.id, other, 0)
     assert not sent.has(1, part.id)
 
@@ -55,6 +58,7 @@ def test_edges_that_ended_are_forgotten() -> None:
     for edge in (1, 2):
         sent.add(edge, part.id, part, 0)
     sent.expire([2, 3], S_NS)
-    assert not sent.has(1, part.id) and sent.has(2, part.id)
+    assert not sent.has(1, part.id)
+    assert sent.has(2, part.id)
     sent.expire([2, 3], 30 * S_NS)
     assert len(sent) == 0

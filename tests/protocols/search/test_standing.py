@@ -29,10 +29,10 @@ class WatchBench(BubbleBench):
     def watch(self, text: str = "air", token: object = "t") -> Watch:
         self.host.command(self.machine, WatchDocuments(text), token)
         self.run()
-        (watch,) = self.left()
+        (watch,) = self.cast_watches()
         return watch
 
-    def left(self) -> list[Watch]:
+    def cast_watches(self) -> list[Watch]:
         """Queries that were cast since this was asked last, each once for each bubble."""
         watches = {}
         for _, part in self.casts():
@@ -56,10 +56,11 @@ def test_it_is_left_with_others_and_renewed_at_half_time() -> None:
     assert watch.text == "air"
     assert watch.expires_ms == (bench.host.time_ns + 100 * S_NS) // MS_NS
     bench.wait(45)
-    assert bench.left() == []
+    assert bench.cast_watches() == []
     bench.wait(12)
-    (again,) = bench.left()
-    assert (again.id, again.text) == (watch.id, "air") and again.expires_ms > watch.expires_ms
+    (again,) = bench.cast_watches()
+    assert (again.id, again.text) == (watch.id, "air")
+    assert again.expires_ms > watch.expires_ms
 
 
 def test_the_end_is_cast_and_nothing_is_told_any_more() -> None:
@@ -67,12 +68,14 @@ def test_the_end_is_cast_and_nothing_is_told_any_more() -> None:
     watch = bench.watch()
     bench.host.command(bench.machine, Unwatch(), "t")
     bench.run()
-    assert bench.left() == [Watch(watch.id, "air", 0)]
+    assert bench.cast_watches() == [Watch(watch.id, "air", 0)]
     bench.tells(watch, a_document())
     bench.wait(120)
-    assert bench.seen == [] and bench.left() == [] and len(bench.parts.standing) == 0
+    assert bench.seen == []
+    assert bench.cast_watches() == []
+    assert len(bench.parts.standing) == 0
     bench.host.command(bench.machine, Unwatch(), "t")
-    assert bench.left() == []
+    assert bench.cast_watches() == []
 
 
 def test_each_version_is_told_once() -> None:
@@ -99,7 +102,8 @@ def test_what_does_not_match_is_refused() -> None:
     bench.tells(watch, a_document(content={"title": "water"}))
     bench.tells(watch, a_document(deleted=True))
     bench.says(STRANGER, Match(NO_BUBBLE, (encode_item(Sighting(watch.id, b"?")), b"?"), False))
-    assert bench.seen == [] and bench.rejected == ["bad-sighting"] * 4
+    assert bench.seen == []
+    assert bench.rejected == ["bad-sighting"] * 4
 
 
 def test_what_nobody_signed_or_nobody_waits_for_is_not_told() -> None:
@@ -116,7 +120,8 @@ def test_no_more_checks_than_can_be_done() -> None:
     bench = WatchBench(SearchConfig(checks_max=1))
     watch = bench.watch()
     bench.tells(watch, a_document(), a_document(name="b"), a_document(name="c"))
-    assert bench.seen == [("a", "t")] and bench.rejected == ["busy"]
+    assert bench.seen == [("a", "t")]
+    assert bench.rejected == ["busy"]
 
 
 def test_what_is_remembered_is_bounded() -> None:

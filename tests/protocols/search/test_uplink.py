@@ -36,8 +36,10 @@ def test_without_a_limit_everything_passes_in_order() -> None:
     uplink = Uplink(SearchConfig())
     effects: list[Effect] = [data(5000), CancelTimer("a"), bubble(9000)]
     assert uplink.pass_on(effects, 0) == effects
-    assert uplink.flush(0) == [] and uplink.idle
-    assert uplink.has_room(1, 1000, 0) and not uplink.congested(0)
+    assert uplink.flush(0) == []
+    assert uplink.idle
+    assert uplink.has_room(1, 1000, 0)
+    assert not uplink.congested(0)
     assert uplink.used(S_NS) == 0.0
 
 
@@ -61,7 +63,8 @@ def test_the_circle_goes_before_bubbles() -> None:
 def test_what_is_no_message_does_not_wait() -> None:
     uplink = limited()
     effects = uplink.pass_on([data(5000), data(5000), CancelTimer("a")], 0)
-    assert CancelTimer("a") in effects and len(sends(effects)) == 1
+    assert CancelTimer("a") in effects
+    assert len(sends(effects)) == 1
 
 
 def test_a_full_queue_loses_bubbles_and_answers_only() -> None:
@@ -79,7 +82,8 @@ def test_a_long_queue_is_congestion() -> None:
     uplink = limited()
     uplink.pass_on([data(30_000)], 0)
     assert uplink.congested(0)
-    assert not uplink.has_room(1, 1000, 0) and uplink.has_room(1000, 1000, 0)
+    assert not uplink.has_room(1, 1000, 0)
+    assert uplink.has_room(1000, 1000, 0)
     assert not uplink.congested(2 * S_NS)
 
 

@@ -20,7 +20,7 @@ from shoal.protocols.search.addresses import AddressRecord
 from shoal.protocols.search.casts import tokens_of
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.headers import BubbleHeader, sign_header
-from shoal.protocols.search.limits import NONCE_BYTES
+from shoal.protocols.search.limits import NONCE_BYTES, WAY_BYTES
 from shoal.protocols.search.messages import BubbleCast, Totals
 from shoal.protocols.search.payloads import Payload, encode_payload, type_of
 from shoal.protocols.search.sizes import (
@@ -104,16 +104,19 @@ class Bubbles:
         """Of the whole network, as it was measured."""
         return self._known().nodes
 
-    def make(self, payload: Payload, total: int, life_ns: int, now_ns: int) -> Bubble:
-        """A bubble that was not cast yet."""
-        kind, encoded = type_of(payload), encode_payload(payload)
+    def make(
+        self, payload: Payload, total: int, life_ns: int, now_ns: int, about: bytes = b""
+    ) -> Bubble:
+        """A bubble that was not cast yet. Those about the same thing take the same ways: a version
+        takes the place of another, or an end that of its beginning, where both come by."""
+        kind, encoded, way = type_of(payload), encode_payload(payload), about[:WAY_BYTES]
         header = sign_header(
             self._key,
             self._record,
             kind=kind,
             total=total,
             payload=encoded,
-            nonce=self._rng.randbytes(NONCE_BYTES),
+            nonce=way + self._rng.randbytes(NONCE_BYTES - len(way)),
             expires_ms=(now_ns + life_ns) // MS_NS,
         )
         id = BubbleCast(None, total, total, 0, total, kind, header, encoded).id

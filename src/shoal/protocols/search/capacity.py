@@ -1,9 +1,9 @@
 """How many places a node can afford.
 
 Traffic is proportional to degree, so places are given by bandwidth: L = L_d * min(U, D) / S, where
-S is the bandwidth of a node with the usual L_d places. Then load decides: whoever is congested gives one up, whoever
-has been idle for long takes one more. Slowly, and between half and twice the number to begin with:
-every change moves two neighbours.
+S is the bandwidth of a node with the usual L_d places. Then load decides: whoever is congested
+gives one up, whoever has been idle for long takes one more. Slowly, and between half and twice the
+number to begin with: every change moves two neighbours.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Casts:
             return [_step(id, cast, "collision"), *self._reroute(cast, id, now_ns, peer)]
         if verdict is Verdict.DROPPED:
             return [_step(id, cast, "dropped")]
-        edges = self._candidates(id, edge)
+        edges = self._candidates(cast, edge)
         candidates = [Candidate(edge.number, edge.peer) for edge in edges]
         here, parts, _ = divide(
             cast.size, cast.start, cast.end, self._config.split, candidates, self._circle.ring.node
@@ -162,9 +162,9 @@ class Casts:
                 effects += self._send(to, id, piece, now_ns)
         return effects
 
-    def _candidates(self, id: bytes, came: Edge | None) -> list[Edge]:
+    def _candidates(self, cast: BubbleCast, came: Edge | None) -> list[Edge]:
         """Our edges as this bubble sees them; never back to where it came from."""
-        edges = permuted(self._circle.edges, id, self._circle.ring.node)
+        edges = permuted(self._circle.edges, cast.header.way, self._circle.ring.node)
         return [edge for edge in edges if edge is not came]
 
     def _reroute(

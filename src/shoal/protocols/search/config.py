@@ -22,6 +22,13 @@ class SearchConfig(msgspec.Struct, frozen=True):
     beat_ns: int = 5 * S_NS
     """Pings are so far apart; everybody has to keep to it, for the measurement."""
 
+    quick_beat_ns: int = S_NS
+    """In small networks they are this far apart: they grow fast, and one that was started a minute
+    ago should know how large it is."""
+
+    quick_nodes: int = 64
+    """Networks of fewer nodes are small."""
+
     pings_missed_max: int = 3
     """A neighbour that was silent for more is gone."""
 

@@ -18,7 +18,13 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import Count, NodeId
 from shoal.identity import PrivateKey
 from shoal.protocols.search.addresses import Addresses, AddressRecord, Signature
-from shoal.protocols.search.limits import BUBBLE_ID_BYTES, INT32_MAX, INT32_MIN, NONCE_BYTES
+from shoal.protocols.search.limits import (
+    BUBBLE_ID_BYTES,
+    INT32_MAX,
+    INT32_MIN,
+    NONCE_BYTES,
+    WAY_BYTES,
+)
 
 Nonce = Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 BubbleKind = Annotated[int, Meta(ge=INT32_MIN, le=INT32_MAX)]
@@ -49,6 +55,12 @@ class BubbleHeader(
     nonce: Nonce
     expires_ms: Count
     signature: Signature
+
+    @property
+    def way(self) -> bytes:
+        """What decides, at each node, which neighbours a bubble goes to. Bubbles of one origin
+        whose nonces begin alike take the same ways: so a new version finds the old ones."""
+        return self.origin.node + self.nonce[:WAY_BYTES]
 
     def signed(self, kind: int, total: int, payload: bytes) -> bytes:
         """Signature and body, as Verify takes them; the signer is the origin's node."""

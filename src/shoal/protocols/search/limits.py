@@ -15,6 +15,7 @@ USER_DATA_BYTES_MAX = 64 * KIB  # of a user connection at once: others share the
 FRAME_BYTES_MAX = 256 * KIB  # a bubble with its header needs a third; a Match may be full
 
 NONCE_BYTES = 8
+WAY_BYTES = 4  # of a nonce: bubbles that share them, and their origin, take the same ways
 BUBBLE_ID_BYTES = 16  # 2^64 live bubbles until two are likely to share an id by chance
 
 EXTRAS_MAX = 32  # columns beside D0, D1 and D2: each is paid for in every Ping

@@ -48,9 +48,8 @@ class Links:
         self._soft = soft
         self._up: dict[NodeId, None] = {}
         self._waiting: dict[NodeId, list[Then]] = {}
-        self.private = True
-        """Whether private addresses are dialled. In a public network others could have us knock at
-        doors inside our own."""
+        self.may_dial: Callable[[str], bool] = lambda address: True
+        """Whether an address is one that we go to, whoever names it."""
 
     def __contains__(self, peer: NodeId) -> bool:
         """Whether we hold a link to this peer."""
@@ -75,9 +74,7 @@ class Links:
             waiting.append(then)
             return []
         self._waiting[peer] = [then]
-        if not self.private:
-            public = tuple(one for one in contact.addresses if not is_private(one))
-            contact = Contact(peer, public)
+        contact = Contact(peer, tuple(filter(self.may_dial, contact.addresses)))
         return [OpenLink(contact, self._purpose, self._soft)]
 
     def opened(self, peer: NodeId, now_ns: int) -> list[Effect]:

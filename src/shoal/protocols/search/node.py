@@ -129,6 +129,7 @@ class SearchNode:
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         """Take one fact."""
         effects = self._handle(event, now_ns)
+        effects += self.parts.circle.resume(now_ns)
         effects += self._farewell(now_ns)
         # Whoever hears that we have left may end us: our last words have to be out by then.
         return self.parts.uplink.pass_on(effects, now_ns) + self._news()
@@ -169,7 +170,7 @@ class SearchNode:
                 self._addresses = tuple(dict.fromkeys((*addresses, *self._addresses)))
                 self.parts = self._make(now_ns)
                 return [
-                    SetTimer(BEAT, self._rng.randrange(self.config.beat_ns)),
+                    SetTimer(BEAT, self._rng.randrange(self.parts.beat_ns)),
                     *self._begin(now_ns),
                 ]
         return []
@@ -226,7 +227,8 @@ class SearchNode:
     def _timer(self, key: Hashable, now_ns: int) -> list[Effect]:
         match key:
             case "beat":
-                return [SetTimer(BEAT, self.config.beat_ns), *self._beat(now_ns)]
+                effects = self._beat(now_ns)
+                return [SetTimer(BEAT, self.parts.beat_ns), *effects]
             case "uplink":
                 return []  # handle() lets go what may leave
             case ("search", bytes(id)):
@@ -247,7 +249,7 @@ class SearchNode:
         return effects
 
     def _keep_place(self, now_ns: int) -> list[Effect]:
-        parts, beat_ns = self.parts, self.config.beat_ns
+        parts, beat_ns = self.parts, self.parts.beat_ns
         congested = parts.uplink.congested(now_ns)
         if self.config.upload_bytes_s is not None:
             parts.circle.wanted = parts.capacity.beat(
@@ -322,6 +324,8 @@ class SearchNode:
                 return [Rejected(peer, "no-neighbour")]
         elif circle.edge(peer, ping.edge, now_ns) is None:
             return circle.no_edge(peer, ping.edge)
+        elif not self.parts.pings.allow((peer, ping.edge), now_ns):
+            return [Rejected(peer, "rate-limited")]
         else:
             neighbours[peer] = now_ns
         if self.parts.measurement.received(ping, circle.degree):

@@ -10,6 +10,7 @@ from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Send
+from shoal.kernel.rate_limit import RateLimit
 from shoal.protocols.search.addresses import AddressRecord
 from shoal.protocols.search.belief import are_plausible
 from shoal.protocols.search.bubbles import Bubbles
@@ -43,6 +44,8 @@ from shoal.protocols.search.users import Users
 from shoal.protocols.search.visits import Visits
 from shoal.protocols.search.watches import Watches
 
+PINGS_BURST = 16  # over one edge at once: what a jam may have held up
+
 
 class Parts:
     """All of one incarnation."""
@@ -66,6 +69,9 @@ class Parts:
         self.neighbours: dict[NodeId, int] = {}
         """When each was heard of last, also of those that are no more."""
         self.checks = Checks(config.checks_max)
+        # A neighbour pings once in a beat; four times as often is no accident any more.
+        fastest_ns = min(config.quick_beat_ns, config.beat_ns)
+        self.pings = RateLimit(PINGS_BURST, fastest_ns // 4, config.peers_max)
         self.visits = Visits()
         self.host_links = Links(CLIENT, soft=False)
         self.guest_links = Links(GUEST, soft=False)
@@ -119,8 +125,22 @@ class Parts:
         self.circle.lost = self._edge_lost
 
     def totals(self) -> Totals | None:
-        """The network, as it was measured last."""
-        return self.measurement.known
+        """The network, as it was measured last; at least those whom we see. A young network was
+        measured when it had one node."""
+        known, edges = self.measurement.known, self.circle.edges
+        if known is None or known.nodes > len(edges):
+            return known
+        nodes, degree = len({self._node, *(edge.peer for edge in edges)}), len(edges)
+        if known.nodes >= nodes:
+            return known
+        return Totals(float(nodes), float(nodes * degree), float(nodes * degree * degree))
+
+    @property
+    def beat_ns(self) -> int:
+        """How far pings are apart now."""
+        known, config = self.measurement.known, self._config
+        small = not self._client and (known is None or known.nodes < config.quick_nodes)
+        return min(config.quick_beat_ns, config.beat_ns) if small else config.beat_ns
 
     # Durable documents
 
@@ -136,7 +156,7 @@ class Parts:
                 bubble = bubbles.make(Lookup((wanted,)), queries, bubbles.life_ns, now_ns)
                 effects += bubbles.cast(bubble, queries, now_ns)
             else:
-                effects += self.publications.cast(step.document, now_ns, step.size)
+                effects += self.publications.spread(step.document, step.size, now_ns)
         return effects
 
     # Time
@@ -202,7 +222,7 @@ class Parts:
         of last."""
         silent_ns = self._last_beat_ns - edge.heard_ns
         if silent_ns >= 0:
-            self.measurement.edge_lost(1 + silent_ns // self._config.beat_ns)
+            self.measurement.edge_lost(1 + silent_ns // self.beat_ns)
         return self.casts.edge_lost(edge, now_ns)
 
     def _told_by_host(self, totals: Totals) -> None:
@@ -212,12 +232,14 @@ class Parts:
     def _keep_to_public_addresses(
         self, record: AddressRecord, bootstrap: Sequence[Contact]
     ) -> None:
-        """In a network of the Internet nobody is dialled at a private address. We are in one if we
-        have a public address, or if somebody has through whom we enter."""
-        known = [*record.addresses, *(one for who in bootstrap for one in who.addresses)]
-        private = all(is_private(address) for address in known)
+        """In a network of the Internet nobody is dialled at a private address: others could have us
+        knock at doors inside our own. We are in one if we have a public address, or if somebody has
+        through whom we enter. What we were given at the start is dialled in any case."""
+        given = frozenset(address for contact in bootstrap for address in contact.addresses)
+        if all(is_private(address) for address in (*record.addresses, *given)):
+            return
         for links in (self.visits, self.host_links, self.circle.ring.links):
-            links.private = private
+            links.may_dial = lambda address: address in given or not is_private(address)
 
     def _is_linked(self, peer: NodeId) -> bool:
         links = (self.circle.ring.links, self.visits, self.user_links)

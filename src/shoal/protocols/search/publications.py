@@ -35,8 +35,10 @@ class Publications:
         self._key = key
         self._bubbles = bubbles
         self._waiting_max = config.puts_max
-        self._waiting: deque[Document] = deque()
-        """Their turn has not come."""
+        self._waiting: deque[tuple[Document, int]] = deque()
+        """Their turn has not come; so many nodes shall have each, at least."""
+        self._reached: dict[str, int] = {}
+        """How many nodes a name was cast to: each new version has to find them all."""
         self._version = 0
         self._managed: dict[str, _Managed] = {}
 
@@ -76,18 +78,16 @@ class Publications:
         self._managed.pop(command.name, None)
         if command.life == "managed" and not document.deleted:
             self._managed[command.name] = _Managed(document, now_ns + MANAGED_REFRESH_NS)
-        self._waiting.append(document)
+        size = max(size, self._reached.pop(command.name, 0))
+        self._reached[command.name] = size
+        if len(self._reached) > self._waiting_max:
+            del self._reached[next(iter(self._reached))]
+        self._waiting.append((document, size))
         return [*self._cast_waiting(now_ns), Notify(DocumentPut(document, size, token))]
 
-    def cast(self, document: Document, now_ns: int, nodes: int | None = None) -> list[Effect]:
-        """Bring a document to the nodes that shall keep it, or to so many more; ours, or a durable
-        one of others."""
-        life_ns = min(self._bubbles.life_ns, document.expires_ns - now_ns)
-        if life_ns <= 0:
-            return []
-        size = nodes or self._bubbles.data_size()
-        bubble = self._bubbles.make(Put(document.signed), size, life_ns, now_ns)
-        return self._bubbles.cast(bubble, size, now_ns)
+    def spread(self, document: Document, nodes: int, now_ns: int) -> list[Effect]:
+        """Bring a durable document, ours or another's, to so many nodes, whichever they are."""
+        return self._cast(document, nodes, now_ns, about=b"")
 
     def beat(self, now_ns: int) -> list[Effect]:
         """Cast again what is due."""
@@ -96,11 +96,20 @@ class Publications:
                 del self._managed[name]
             elif managed.due_ns <= now_ns:
                 managed.due_ns = now_ns + MANAGED_REFRESH_NS
-                self._waiting.append(managed.document)
+                self._waiting.append((managed.document, 0))
         return self._cast_waiting(now_ns)
 
     def _cast_waiting(self, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
         while self._waiting and self._bubbles.may_put(now_ns):
-            effects += self.cast(self._waiting.popleft(), now_ns)
+            document, least = self._waiting.popleft()
+            nodes = max(least, self._bubbles.data_size())
+            effects += self._cast(document, nodes, now_ns, about=document.id)
         return effects
+
+    def _cast(self, document: Document, nodes: int, now_ns: int, about: bytes) -> list[Effect]:
+        life_ns = min(self._bubbles.life_ns, document.expires_ns - now_ns)
+        if life_ns <= 0:
+            return []
+        bubble = self._bubbles.make(Put(document.signed), nodes, life_ns, now_ns, about)
+        return self._bubbles.cast(bubble, nodes, now_ns)

@@ -134,5 +134,5 @@ class Standing:
 
     def _cast(self, watch: Watch, now_ns: int) -> list[Effect]:
         size = self._bubbles.query_size(self._config.confidence)
-        bubble = self._bubbles.make(watch, size, self._config.bubble_ns, now_ns)
+        bubble = self._bubbles.make(watch, size, self._config.bubble_ns, now_ns, watch.id)
         return self._bubbles.cast(bubble, size, now_ns)

@@ -18,7 +18,12 @@ from shoal.protocols.search.messages import (
     SplitEdge,
 )
 from shoal.protocols.search.topology.locations import Location, Split
-from shoal.protocols.search.topology.splits import HOPS_TAKEN, HOPS_UNKNOWN, walk_hops
+from shoal.protocols.search.topology.splits import (
+    HOPS_TAKEN,
+    HOPS_UNKNOWN,
+    WAITING_MAX,
+    walk_hops,
+)
 from tests.support.circle import CircleBench, Peer
 
 BOOT, MASTER, SLAVE, NEW, OTHER = (Peer(number) for number in range(1, 6))
@@ -281,3 +286,35 @@ def test_a_place_to_be_left_takes_no_newcomer() -> None:
     bench, location = standing()
     location.unwanted = True
     assert bench.says(OTHER, NEW.split(THEIRS)) == []
+
+
+def test_who_finds_all_edges_busy_at_the_end_of_its_walk_waits_for_one() -> None:
+    bench, location = standing()
+    bench.says(OTHER, NEW.split(THEIRS))
+    late = Peer(9)
+    assert bench.says(OTHER, late.split(50, hops=1)) == [], "our one edge is being split"
+    bench.says(NEW, NEW.slave_hello(THEIRS, location.id))
+    sent = bench.says(SLAVE, EdgeClosed(EdgeName(2, location.id, False)))
+    hellos = [message for to, message in sent if to == late.node]
+    assert [type(message) for message in hellos] == [MasterHello]
+    assert hellos[0].receiver == 50
+
+
+def test_who_has_waited_too_long_has_asked_somebody_else() -> None:
+    bench, location = standing()
+    bench.says(OTHER, NEW.split(THEIRS))
+    late = Peer(9)
+    bench.says(OTHER, late.split(50, hops=1))
+    bench.wait(12)  # the split itself is given up after 15 s
+    bench.says(NEW, NEW.slave_hello(THEIRS, location.id))
+    sent = bench.says(SLAVE, EdgeClosed(EdgeName(2, location.id, False)))
+    assert not [message for to, message in sent if to == late.node]
+    assert not bench.circle._splits.waiting
+
+
+def test_only_so_many_wait() -> None:
+    bench, location = standing()
+    bench.says(OTHER, NEW.split(THEIRS))
+    for number in range(WAITING_MAX + 5):
+        bench.says(OTHER, Peer(100 + number).split(50, hops=1))
+    assert len(bench.circle._splits._waiting) == WAITING_MAX

@@ -6,8 +6,7 @@ words, documents            what text and documents look like to a query
 matching                    whether a document matches: the definition, also for standing queries
 postings, numbers, index    the same answer for many documents, without reading them all
 footprint                   what documents take in an index
-ranking                     which of them first
-matchers, json_matcher      which queries meet which bubbles, and this language as one of them
+ranking, hits               which of them first
 
 The language is explained in docs/search-queries.md.
 """

@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 from shoal.protocols.search.queries.config import INDEX_BYTES_MAX
 from shoal.protocols.search.queries.documents import Document
 from shoal.protocols.search.queries.footprint import bytes_of
-from shoal.protocols.search.queries.matchers import Hit
+from shoal.protocols.search.queries.hits import Hit
 from shoal.protocols.search.queries.matching import matches, says
 from shoal.protocols.search.queries.numbers import Numbers
 from shoal.protocols.search.queries.postings import Posting, Postings

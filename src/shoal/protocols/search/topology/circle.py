@@ -213,6 +213,10 @@ class Circle:
             effects += [*self.ring.cut(edge, now_ns), *self.lost(edge, now_ns)]
         return effects
 
+    def resume(self, now_ns: int) -> list[Effect]:
+        """Something has happened: perhaps whoever waits for an edge of ours can have one."""
+        return self._splits.resume(now_ns) if self._splits.waiting and not self.going else []
+
     # Steps
 
     def _walk(self, peer: NodeId, message: SplitEdge, now_ns: int) -> list[Effect]:

@@ -11,9 +11,11 @@ has left us already, and the circle is torn.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from math import ceil, log
+from typing import NamedTuple
 
 from shoal.base.ids import NodeId
 from shoal.kernel.effects import Effect, Send
@@ -26,6 +28,13 @@ from shoal.protocols.search.topology.ring import Ring
 HOPS_UNKNOWN = 0x7FFF_FFFF  # of whoever does not know how large the network is
 HOPS_TAKEN = 5  # with so many left or fewer, the first who can split does
 NODES_MIN = 10_000  # 36 hops are enough for so many, and cheap for fewer
+WAITING_MAX = 64  # newcomers at once, above which they have to ask again
+
+
+class _Waiting(NamedTuple):
+    peer: NodeId
+    message: SplitEdge
+    until_ns: int
 
 
 def walk_hops(nodes: float | None) -> int:
@@ -45,6 +54,7 @@ class Splits:
         """`merge` takes up what our slave asked for while we meant to split."""
         self._ring = ring
         self._merge = merge
+        self._waiting: deque[_Waiting] = deque()
 
     def hops(self) -> int | None:
         """How far to walk in the network as it was measured."""
@@ -60,8 +70,24 @@ class Splits:
             if location is not None:
                 return self._begin(peer, location, message, now_ns)
         if hops <= 0:
-            return []  # the newcomer will notice, and try again
+            self._wait(peer, message, now_ns)
+            return []
         return self.forward(message, hops)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether newcomers wait for an edge that can be split."""
+        return bool(self._waiting)
+
+    def resume(self, now_ns: int) -> list[Effect]:
+        """Let in whoever has waited longest, if we can now."""
+        while self._waiting and self._waiting[0].until_ns <= now_ns:
+            self._waiting.popleft()  # it has asked somebody else by now
+        location = self._splittable() if self._waiting else None
+        if location is None:
+            return []
+        peer, message, _ = self._waiting.popleft()
+        return self._begin(peer, location, message, now_ns)
 
     def forward(self, message: SplitEdge, hops: int) -> list[Effect]:
         """Over any of our edges; nothing, if there is none."""
@@ -105,6 +131,13 @@ class Splits:
         return self._ring.close(split.edge) + self._give_up(location, split, now_ns)
 
     # Steps
+
+    def _wait(self, peer: NodeId, message: SplitEdge, now_ns: int) -> None:
+        """All our edges change, and the walk is over. In a network of one node that is what
+        happens to the second who comes: so it waits, for less time than it has patience."""
+        if len(self._waiting) < WAITING_MAX:
+            until_ns = now_ns + self._ring.config.join_ns // 2
+            self._waiting.append(_Waiting(peer, message, until_ns))
 
     def _splittable(self) -> Location | None:
         ring = self._ring
