@@ -9,6 +9,9 @@ async with shoal.Node.open("shoal.toml") as node:
     topic = await node.create_topic("news", publishers=shoal.ANYONE)
     event = await topic.publish(b"durable")
     await event.stored(replicas=5)
+    await node.put({"title": "Air quality, Kallio", "pm25": 7.1})
+    async for hit in node.search("title:air pm25:<10", confidence=0.99):
+        print(hit.owner, hit.content)
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,6 +23,7 @@ from shoal.base.errors import (
     NotFound,
     OffsetExpired,
     RemoteError,
+    SearchUnavailable,
     ShoalError,
     TopicUnavailable,
     UsageError,
@@ -32,16 +36,24 @@ if TYPE_CHECKING:
         LAST_SEEN,
         NOBODY,
         Event,
+        FoundDocument,
         Gap,
+        Hit,
+        Incoming,
         Last,
         Message,
         NetworkFile,
         Node,
+        PublishedDocument,
         PublishedEvent,
+        Search,
+        Sighting,
         Stream,
         Subscription,
         Topic,
         TopicSubscription,
+        UserConnection,
+        Watch,
     )
 
 __version__ = "0.1.0"
@@ -53,24 +65,33 @@ __all__ = [
     "NOBODY",
     "ConfigError",
     "Event",
+    "FoundDocument",
     "Gap",
     "HistoryUnavailable",
+    "Hit",
     "IdentityError",
+    "Incoming",
     "Last",
     "Message",
     "NetworkFile",
     "Node",
     "NotFound",
     "OffsetExpired",
+    "PublishedDocument",
     "PublishedEvent",
     "RemoteError",
+    "Search",
+    "SearchUnavailable",
     "ShoalError",
+    "Sighting",
     "Stream",
     "Subscription",
     "Topic",
     "TopicSubscription",
     "TopicUnavailable",
     "UsageError",
+    "UserConnection",
+    "Watch",
 ]
 
 

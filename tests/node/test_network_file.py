@@ -107,6 +107,24 @@ def test_a_node_of_the_dht_says_whom_it_meets_and_what_it_keeps(tmp_path: Path) 
     assert load_network_file(written(tmp_path, "")).dht is None
 
 
+def test_a_node_of_the_search_network_says_how_it_gets_in(tmp_path: Path) -> None:
+    text = (
+        '[search]\nhost_cache = "hosts"\nweb_cache = "https://example.org/hosts"\nclient = true\n'
+        f"confidence = 0.9\nupload_kib_s = 64.5\nlocations = 5\nannounce = false\n"
+        f"{BOOTSTRAP.replace('dht', 'search')}"
+    )
+    search = load_network_file(written(tmp_path, text)).search
+    assert search is not None
+    assert search.bootstrap[0].contact() == Contact(parse_node_id(ID), ("ws://127.0.0.1:7720",))
+    assert (search.host_cache, search.web_cache) == ("hosts", "https://example.org/hosts")
+    assert (search.client, search.announce, search.locations) == (True, False, 5)
+    assert (search.confidence, search.upload_kib_s) == (0.9, 64.5)
+    bare = load_network_file(written(tmp_path, "[search]\n")).search
+    assert bare is not None
+    assert (bare.bootstrap, bare.client, bare.announce) == ((), False, True)
+    assert load_network_file(written(tmp_path, "")).search is None
+
+
 def test_a_stream_keeps_all_its_feeds_unless_it_says_otherwise(tmp_path: Path) -> None:
     text = (
         '[[streams]]\nid = "*"\nredundant_feeds = 1\n'
@@ -171,6 +189,18 @@ def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
         (BOOTSTRAP * 2, "dht.bootstrap", "two entries have the same id"),
         ("[dht]\nprefix_table_max = 0", "dht.prefix_table_max", "expected `int` >= 1"),
         ("[topics]", "topics", "add [dht]"),
+        (
+            BOOTSTRAP.replace("dht", "search") * 2,
+            "search.bootstrap",
+            "two entries have the same id",
+        ),
+        ("[search]\nlocations = 1", "search.locations", "expected `int` >= 2"),
+        ("[search]\nlocations = 33", "search.locations", "expected `int` <= 32"),
+        ("[search]\nconfidence = 1.0", "search.confidence", "expected `float` < 1"),
+        ("[search]\nupload_kib_s = 0", "search.upload_kib_s", "> 0"),
+        ('[search]\nweb_cache = "hosts.example"', "web_cache", "write https://HOST/PATH"),
+        ('[search]\nweb_cache = "http://[x"', "web_cache", "write https://HOST/PATH"),
+        ("[search]\nclient = true", "client", "add [[search.bootstrap]]"),
         ('[dht]\n[topics]\npinned = ["zdpuX"]', "topics", "'zdpuX' is not the CID of a topic"),
         ("[dht]\n[topics]\nmegabytes_max = 0", "topics.megabytes_max", "> 0"),
         ("[dht]\n[topics]\nchildren_max = 257", "topics.children_max", "expected `int` <= 256"),

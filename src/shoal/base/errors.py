@@ -7,6 +7,7 @@
     │   └── OffsetExpired      rows of a log that retention has let go of
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
     ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
+    ├── SearchUnavailable      the search network, or a node in it, cannot be reached
     ├── IdentityError          keys, keystores, decryption
     │   ├── KeystoreError      a keystore file that cannot be used
     │   ├── WrongPassphrase    the passphrase does not open this keystore
@@ -60,6 +61,10 @@ class TopicUnavailable(ShoalError):
         super().__init__(text)
         self.replicas = replicas
         """How many other nodes keep the event, if that was the question."""
+
+
+class SearchUnavailable(ShoalError):
+    """The search network, or the other end of a connection, is not there; it may be later."""
 
 
 class IdentityError(ShoalError):

@@ -15,10 +15,12 @@ import typer
 from shoal import __version__
 from shoal.base.errors import ShoalError, UsageError
 from shoal.cli.demo.command import demo
+from shoal.cli.doc import doc
 from shoal.cli.key import key
 from shoal.cli.lab import lab
 from shoal.cli.pipeline import pipeline
 from shoal.cli.report import report
+from shoal.cli.search import search, watch
 from shoal.cli.serve import node, storage, tracker
 from shoal.cli.stream import stream
 from shoal.cli.topic import topic
@@ -40,6 +42,9 @@ app.command()(node)
 app.command()(storage)
 app.add_typer(stream, name="stream")
 app.add_typer(topic, name="topic")
+app.command()(search)
+app.command()(watch)
+app.add_typer(doc, name="doc")
 app.add_typer(key, name="key")
 lab.command()(report)
 app.add_typer(lab, name="lab")

@@ -61,7 +61,8 @@ def node(
         list[str] | None, typer.Option(metavar="ID", help="A stream to help carry; any number.")
     ] = None,
 ) -> None:
-    """Run a node from a network file: it forwards the streams it is given.
+    """Run a node from a network file: it forwards the streams it is given, and takes part in
+    durable topics and in search if the file says so.
 
     Example: shoal node --config shoal.toml --stream 0x7e5f4552091a69125d5dfcb7b8c2659029395bdf/x
     """
@@ -154,7 +155,11 @@ async def _serve(network: NetworkFile, streams: list[str]) -> None:
                 )
         if network.dht is not None:
             _print_entry("dht.bootstrap", running)
-        elif running.tracker is None and running.storage is None:
+        searching = network.search is not None and not network.search.client
+        if searching:
+            _print_entry("search.bootstrap", running)
+        others_need = (running.tracker, running.storage, network.dht)
+        if not searching and all(part is None for part in others_need):
             print(f"node 0x{running.id.hex()} at {', '.join(running.addresses)}", flush=True)
         for id in streams:
             await running.join(id)

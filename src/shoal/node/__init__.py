@@ -1,14 +1,19 @@
 """The node API: what `import shoal` gives."""
 
+from shoal.node.documents import PublishedDocument
+from shoal.node.found import FoundDocument, Hit, Sighting
 from shoal.node.history import Last
 from shoal.node.messages import Gap, Message
 from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.node import Node
+from shoal.node.search_results import Search
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
 from shoal.node.topic import ANYONE, CUSTOM, LAST_SEEN, NOBODY, Topic
 from shoal.node.topic_events import Event, PublishedEvent
 from shoal.node.topic_subscription import TopicSubscription
+from shoal.node.user_connection import Incoming, UserConnection
+from shoal.node.watch import Watch
 
 __all__ = [
     "ANYONE",
@@ -16,15 +21,23 @@ __all__ = [
     "LAST_SEEN",
     "NOBODY",
     "Event",
+    "FoundDocument",
     "Gap",
+    "Hit",
+    "Incoming",
     "Last",
     "Message",
     "NetworkFile",
     "Node",
+    "PublishedDocument",
     "PublishedEvent",
+    "Search",
+    "Sighting",
     "Stream",
     "Subscription",
     "Topic",
     "TopicSubscription",
+    "UserConnection",
+    "Watch",
     "load_network_file",
 ]

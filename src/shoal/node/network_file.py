@@ -36,6 +36,9 @@ addresses = ["ws://127.0.0.1:7720"]
 [topics]                            # what it keeps of them; without: in memory
 folder = "topics"
 
+[search]                            # only if this node takes part in search
+host_cache = "hosts"                # whom it met; [[search.bootstrap]] is as above
+
 [gateway]
 listen = "127.0.0.1:7780"
 
@@ -63,10 +66,12 @@ from shoal.base.ids import (
     show_node_id,
 )
 from shoal.kernel.contact import ADDRESSES_MAX, Contact
+from shoal.protocols.search.config import LOCATIONS_MIN, SearchConfig
 from shoal.protocols.streams.commands import RedundantFeeds, feeds_of
 from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
 from shoal.protocols.topics.cid import parse_cid
 
+LOCATIONS_MAX = SearchConfig().locations_max
 CHILDREN_MAX = 256  # a node that sends each event more often is a bottleneck, whatever it has
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<field>.*)`)?$", re.DOTALL)
@@ -83,13 +88,17 @@ def _split_source(source: str) -> tuple[str, str]:
     return kind, name
 
 
-def _check_address(field: str, address: str) -> None:
+def _is_url(text: str, *schemes: str, port: bool) -> bool:
+    """Whether it is an address with one of these schemes; whether it has to have a port."""
     try:
-        url = urlsplit(address)
-        good = url.scheme in ("ws", "wss") and bool(url.hostname) and url.port is not None
+        url = urlsplit(text)
+        return url.scheme in schemes and bool(url.hostname) and (url.port is not None or not port)
     except ValueError:
-        good = False
-    if not good:
+        return False
+
+
+def _check_address(field: str, address: str) -> None:
+    if not _is_url(address, "ws", "wss", port=True):
         raise ConfigError(f"{field}: {address!r} is no address: write ws://HOST:PORT")
 
 
@@ -113,7 +122,7 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[[trackers]], [[storage_nodes]], [[dht.bootstrap]]: they are pinned by id."""
+    """[[trackers]], [[storage_nodes]], [[dht.bootstrap]], [[search.bootstrap]]: pinned by id."""
 
     id: str
     addresses: Annotated[tuple[str, ...], Meta(min_length=1, max_length=ADDRESSES_MAX)]
@@ -195,6 +204,39 @@ class TopicsSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             parse_cid(topic)
 
 
+class SearchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[search]: this node is part of the search network, or its client."""
+
+    bootstrap: tuple[PeerEntry, ...] = ()
+    """Whom this node meets first; none, or itself only, and no caches: the others find it."""
+    host_cache: str | None = None
+    """A file in which the node writes down whom it has seen lately, for its next start."""
+    web_cache: str | None = None
+    """Where such lines are had over HTTP, if nobody else answers."""
+    client: bool = False
+    """Search through another node, without a place in the network: for those who stay shortly, or
+    cannot be dialled."""
+    locations: Annotated[int, Meta(ge=LOCATIONS_MIN, le=LOCATIONS_MAX)] | None = None
+    """Places, two neighbours each, of a node with the usual rates; None: the machine's own."""
+    confidence: Annotated[float, Meta(gt=0, lt=1)] | None = None
+    """With which probability a search meets a document of this node, if both are made for the same
+    one; None: the machine's own."""
+    upload_kib_s: Annotated[float, Meta(gt=0)] | None = None
+    """What it sends at most for search; its places are in proportion. None: what links take."""
+    download_kib_s: Annotated[float, Meta(gt=0)] | None = None
+    """What its line takes, if that is less."""
+    announce: bool = True
+    """Whether streams and topics that are made or opened here can be found."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        url = self.web_cache
+        if url is not None and not _is_url(url, "http", "https", port=False):
+            raise ConfigError(f"web_cache: {url!r} is no address: write https://HOST/PATH")
+        if self.client and not (self.bootstrap or self.host_cache or url):
+            raise ConfigError("client: nobody is known to search through: add [[search.bootstrap]]")
+
+
 class TrackerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[tracker]: this node is a tracker."""
 
@@ -220,6 +262,7 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     storage: StorageSection | None = None
     dht: DhtSection | None = None
     topics: TopicsSection | None = None
+    search: SearchSection | None = None
     gateway: GatewaySection | None = None
     folder: str = "."
     """Where relative paths begin: the file's own folder."""
@@ -230,6 +273,7 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("trackers", [parse_node_id(entry.id) for entry in self.trackers]),
             ("storage_nodes", [parse_node_id(entry.id) for entry in self.storage_nodes]),
             ("dht.bootstrap", [parse_node_id(entry.id) for entry in self.bootstrap]),
+            ("search.bootstrap", [parse_node_id(entry.id) for entry in self.search_bootstrap]),
             ("streams", [_settings_key(settings.id) for settings in self.streams]),
         ):
             if len(set(names)) < len(names):
@@ -253,6 +297,11 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def bootstrap(self) -> tuple[PeerEntry, ...]:
         """Whom a node of the DHT meets first."""
         return () if self.dht is None else self.dht.bootstrap
+
+    @property
+    def search_bootstrap(self) -> tuple[PeerEntry, ...]:
+        """Whom a node of the search network meets first."""
+        return () if self.search is None else self.search.bootstrap
 
     def path(self, name: str) -> Path:
         """A path that the file names."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,24 +15,21 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
-from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
-from shoal.kernel.disk import Disk
-from shoal.kernel.machine import Machine
 from shoal.node.credentials import key_of, tls_of
 from shoal.node.equivocations import Equivocations
 from shoal.node.history import HISTORY_EVENTS, NodeHistory
 from shoal.node.network_file import NetworkFile, load_network_file
-from shoal.node.partitions import Partitions
+from shoal.node.parts import Parts
+from shoal.node.search_role import cached_hosts
+from shoal.node.searching import SearchDoors, Searching
 from shoal.node.storage_role import StorageRole
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
 from shoal.node.topic import ANYONE, LAST_SEEN, AnyCid, Peers, Topic, TopicSettings, cid_of_any
 from shoal.node.topic import create_topic as make_topic
 from shoal.node.topic_events import Event
-from shoal.node.topic_role import TopicRole
 from shoal.node.topics import NodeTopics
-from shoal.protocols.streams.aware_policy import AwarePolicy
 from shoal.protocols.streams.commands import (
     EquivocationSeen,
     JoinStream,
@@ -43,18 +39,11 @@ from shoal.protocols.streams.commands import (
     PublishAccepted,
     StreamReady,
 )
-from shoal.protocols.streams.history.client import HistoryClient
-from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.topology import TopologyPolicy
 from shoal.protocols.streams.tracker import Tracker
-from shoal.protocols.streams.wire import StreamsCodec
 from shoal.protocols.topics.cid import parse_cid
 from shoal.protocols.topics.descriptors import EventLinking
 from shoal.runtime import RuntimeHost
-from shoal.storage.disks import DisksBySlot
 from shoal.transport.port import Credentials
 from shoal.transport.websocket import WebSocketTransport
 
@@ -80,75 +69,46 @@ class _Receipt(msgspec.Struct, eq=False):
     signed: bytes = b""
 
 
-class Node:
+class Node(Searching):
     """A running node. Open it with Node.open; its streams end with it."""
 
-    def __init__(self, network: NetworkFile, key: PrivateKey, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        network: NetworkFile,
+        key: PrivateKey,
+        entropy: Entropy,
+        cached: Sequence[Contact] = (),
+    ) -> None:
+        """`cached` are nodes of the search network that caches name."""
+        super().__init__()
         self.network = network
         self.id: NodeId = key.address
         self.addresses: tuple[str, ...] = ()
-        self.tracker: Tracker | None = None
-        self.partitions = Partitions(network)
         self.equivocations = Equivocations()
         """Publishers that signed two messages under one id."""
-        self.host: RuntimeHost
-        """The driver underneath, for gateways and metrics."""
         self._key = key
         self._entropy = entropy
-        self._rng = Random(entropy.token(16))
-        self._trackers = network.trackers_of(Contact(self.id))
-        self._streams: StreamNode | None = None
+        rng = Random(entropy.token(16))
+        parts = Parts(network, key, entropy, rng, cached)
+        self.tracker: Tracker | None = parts.tracker
+        self.partitions = parts.partitions
+        self.storage: StorageRole | None = parts.storage
+        """What makes this node a storage node, if it is one."""
+        self.host = RuntimeHost(self.id, parts.machines, parts.codecs, rng=rng, disk=parts.disk)
+        """The driver underneath, for gateways and metrics."""
+        self.host.listeners.append(self._notified)
+        self._streams: StreamNode | None = parts.streams
         self._history: NodeHistory | None = None
         self._memberships: dict[StreamId, _Membership] = {}
-        self._closed = False
-        self.storage: StorageRole | None = None
-        """What makes this node a storage node, if it is one."""
-        if network.storage is not None:
-            self.storage = StorageRole(network, network.storage, self.id, entropy)
         self._topics: NodeTopics | None = None
-        self.host = self._make_host()
-
-    def _make_host(self) -> RuntimeHost:
-        machines: list[Machine] = []
-        if self.network.tracker is not None:
-            policy = partial(_make_policy, self.network, self._rng.getrandbits(64))
-            self.tracker = Tracker(policy, storage_of=self.network.storage_of)
-            machines.append(self.tracker)
-        if self._trackers:
-            chain = self._entropy.token(8).hex()
-            ring = TrackerRing(self._trackers, self.network.pinned_trackers)
-            self._streams = StreamNode(self.id, ring, self._key.sign, chain, self._rng)
-            client = HistoryClient(self.id, ring.order, partitions_of=self.partitions.count)
-            machines += [self._streams, client]
-        disks: dict[int, Disk] = {}
-        if self.storage is not None:
-            machines.extend(self.storage.machines)
-            disk = self.storage.disk
-            disks |= {machines.index(machine): disk for machine in self.storage.machines}
-        codecs: list[Codec] = [StreamsCodec(), HistoryCodec()]
-        topics = self._topic_role()
-        if topics is not None:
-            machines.extend(topics.machines)
-            codecs.extend(topics.codecs)
-            disks |= topics.disks(machines)
-        merged = DisksBySlot(disks) if disks else None
-        host = RuntimeHost(self.id, machines, codecs, rng=self._rng, disk=merged)
-        host.listeners.append(self._notified)
-        if self._streams is not None:
-            self._history = NodeHistory(host, client)
-        if topics is not None:
-            self._topics = NodeTopics(host, topics, self._key)
-        return host
-
-    def _topic_role(self) -> TopicRole | None:
-        if self.network.dht is None:
-            return None
-        try:
-            return TopicRole(self.network, self.network.dht, self._key, self._rng)
-        except BaseException:
-            if self.storage is not None:
-                self.storage.store.close()  # it is not ours as long as we do not run
-            raise
+        if parts.history is not None:
+            self._history = NodeHistory(self.host, parts.history)
+        if parts.topics is not None:
+            self._topics = NodeTopics(self.host, parts.topics, key)
+        if parts.search is not None:
+            self._search = SearchDoors(self.host, parts.search, rng)
+            if self._topics is not None:
+                self._topics.on_topic = self._search.announce_topic
 
     # Life
 
@@ -161,7 +121,8 @@ class Node:
         entropy = entropy or SystemEntropy()
         if not isinstance(network, NetworkFile):
             network = load_network_file(network)
-        node = cls(network, await key_of(network, entropy), entropy)
+        key = await key_of(network, entropy)
+        node = cls(network, key, entropy, await cached_hosts(network))
         try:
             await node._start()
             yield node
@@ -174,6 +135,7 @@ class Node:
             "node": self,
             "storage": self.storage,
             "topics": self._topics,
+            "search": self._search,
         }
         roles = tuple(name for name, part in parts.items() if part is not None)
         credentials = Credentials(self._key, self._entropy, roles)
@@ -183,6 +145,8 @@ class Node:
             self.storage.start(self.host, None if self._streams is None else self._keep_stream)
         if self._topics is not None and self.network.topics is not None:
             self._topics.keep(map(parse_cid, self.network.topics.pinned))
+        if self._search is not None:
+            await self._search.door.begin()
 
     async def close(self) -> None:
         """Leave every stream, flush, and close every link."""
@@ -191,6 +155,8 @@ class Node:
             self._history.close()
         if self._topics is not None:
             await self._topics.close()
+        if self._search is not None:
+            await self._search.door.close()
         for membership in self._memberships.values():
             membership.ready.set()  # nobody waits for a node that is gone
             for subscription in membership.subscriptions:
@@ -214,13 +180,13 @@ class Node:
         """A stream of our own: its id is our address and the path."""
         if not path.startswith("/"):
             raise UsageError(f"stream path {path!r}: begin with a slash, as in '/city/vehicles'")
-        return Stream(self, parse_stream_id(show_node_id(self.id) + path))
+        return self._opened(parse_stream_id(show_node_id(self.id) + path))
 
     async def open_stream(self, id: str) -> Stream:
         """Somebody's stream, by its full id, or our own by its path."""
         if id.startswith("/"):
             return await self.create_stream(id)
-        return Stream(self, parse_stream_id(id))
+        return self._opened(parse_stream_id(id))
 
     async def join(self, id: str) -> None:
         """Help to carry a stream without listening to it."""
@@ -280,7 +246,9 @@ class Node:
     async def topic(self, cid: AnyCid) -> Topic:
         """Somebody's durable topic, or our own, by its CID."""
         id = cid_of_any("cid", cid)
-        return Topic(self.topics, id, await self.topics.find(id))
+        found = await self.topics.find(id)
+        self.topics.on_topic(id, found)
+        return Topic(self.topics, id, found)
 
     async def fetch_event(self, cid: AnyCid) -> Event:
         """An event of whichever topic, by its CID."""
@@ -296,6 +264,11 @@ class Node:
         return self._topics
 
     # Steps
+
+    def _opened(self, id: StreamId) -> Stream:
+        if self._search is not None:
+            self._search.announce_stream(id, self.partitions.count(id))
+        return Stream(self, id)
 
     async def _stay(self, stream: StreamId) -> None:
         """Be in a stream until the end."""
@@ -383,11 +356,3 @@ class Node:
             f"{JOIN_TIMEOUT_S:g} s{f' ({problem})' if problem else ''}: "
             "is it running, at the address in the network file?"
         )
-
-
-def _make_policy(network: NetworkFile, seed: int, stream: StreamId) -> TopologyPolicy:
-    assert network.tracker is not None  # only a tracker makes policies
-    settings = network.stream_settings(stream)
-    degree = settings.degree or network.tracker.degree
-    aware = (settings.policy or network.tracker.policy) == "aware"
-    return (AwarePolicy if aware else RandomPolicy)(degree, Random(f"{seed}{stream}"))

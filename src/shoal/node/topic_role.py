@@ -7,15 +7,14 @@ limits go; topics that the network file pins it joins at the start, and keeps wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_address
 from random import Random
-from urllib.parse import urlsplit
 
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey
 from shoal.kernel.codec import Codec
 from shoal.kernel.disk import Disk
 from shoal.kernel.machine import Machine
+from shoal.node.addresses import is_local
 from shoal.node.network_file import DhtSection, NetworkFile, TopicsSection
 from shoal.protocols.dht.config import DhtConfig, K
 from shoal.protocols.dht.node import DhtNode
@@ -68,21 +67,13 @@ def _dht_config(section: DhtSection, listen: Sequence[str]) -> DhtConfig:
     """Limits on nodes of one address prefix keep strangers from taking a table over; nodes of one
     machine are not strangers, and share all their addresses."""
     defaults = DhtConfig()
-    local = all(_is_loopback(address) for address in listen)
+    local = is_local(listen)
     bucket_max = K if local else defaults.prefix_bucket_max
     table_max = ANY_NUMBER if local else defaults.prefix_table_max
     return DhtConfig(
         prefix_bucket_max=section.prefix_bucket_max or bucket_max,
         prefix_table_max=section.prefix_table_max or table_max,
     )
-
-
-def _is_loopback(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _topics_config(section: TopicsSection) -> TopicsConfig:

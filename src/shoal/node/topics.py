@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -107,6 +107,8 @@ class NodeTopics:
         self._sources: dict[Source, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.on_topic: Callable[[Cid, TopicDescriptor], None] = lambda id, topic: None
+        """Hears of topics that are made or opened here."""
         host.listeners.append(self._notified)
 
     # Life
@@ -152,7 +154,9 @@ class NodeTopics:
 
     async def announce(self, meta: Cid, topic: TopicDescriptor) -> None:
         """Tell those who follow the meta topic of a new version, or of the first."""
-        await self.publish(meta, encode_descriptor(topic))
+        block = encode_descriptor(topic)
+        self.on_topic(cid_of(block), topic)
+        await self.publish(meta, block)
 
     async def topic_stored(self, id: Cid, topic: TopicDescriptor, replicas: int) -> int:
         """Wait until so many others keep a topic."""
@@ -296,12 +300,13 @@ class NodeTopics:
     async def _keep(self, topic: Cid) -> None:
         while True:
             try:
-                await self.subscribe(Source(topic), BEGINNING, credit=0)
+                descriptor = await self.subscribe(Source(topic), BEGINNING, credit=0)
                 await self.pin(topic, pinned=True)
             except ShoalError as error:
                 log.warning("a pinned topic is not kept yet: %s", error)
                 await asyncio.sleep(KEEP_RETRY_S)
             else:
+                self.on_topic(topic, descriptor)
                 return
 
     def _notified(self, event: Any) -> None:

@@ -1,0 +1,29 @@
+"""Where addresses lead: to this machine, to a network of one's own, or into the Internet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+
+def is_local(listen: Sequence[str]) -> bool:
+    """Whether a node that listens there is in a network on one machine."""
+    return all(is_loopback(address) for address in listen)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches an address."""
+    host = urlsplit(address).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_public(address: str) -> bool:
+    """Whether an address is one of the Internet; a name is not: who knows what it stands for."""
+    try:
+        return ip_address(urlsplit(address).hostname or "").is_global
+    except ValueError:
+        return False

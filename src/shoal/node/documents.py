@@ -1,0 +1,184 @@
+"""Documents that an application puts into the network, looks after, and gets by their names."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+
+from shoal.base.errors import NotFound, ShoalError, UsageError
+from shoal.base.ids import NodeId, parse_node_id, show_node_id
+from shoal.base.units import S_NS, ns_of_seconds
+from shoal.node.found import FoundDocument, found_as
+from shoal.node.search import NodeSearch
+from shoal.node.search_results import CONFIDENCE_DEFAULT, WITHIN_S_DEFAULT, Search
+from shoal.protocols.search.commands import DocumentPut, PutDocument
+from shoal.protocols.search.documents import LIFE_NS_MAX, Document, Kind, Life, document_id
+
+HOUR_NS = 3600 * S_NS
+
+LIFE_NS: Mapping[Life, int] = {
+    "instant": 60 * S_NS,
+    "fading": HOUR_NS,
+    "managed": 24 * HOUR_NS,
+    "durable": 30 * 24 * HOUR_NS,
+}
+"""How long a document is there if its owner does not say."""
+
+DELETION_SLACK_NS = HOUR_NS  # a deletion has to outlive what it deletes, also where clocks differ
+NAMES_MAX = 10_000  # that are remembered; others are looked for when they are to be deleted
+EVERYTHING = "*"
+
+log = logging.getLogger("shoal.node")
+
+
+class PublishedDocument(msgspec.Struct, frozen=True):
+    """A document that was put."""
+
+    id: bytes
+    """The same for all versions."""
+    owner: str
+    name: str
+    version: int
+    nodes: int
+    """So many nodes keep it, once it has reached them."""
+
+    @property
+    def address(self) -> str:
+        """What it is called everywhere: owner and name."""
+        return f"{self.owner}/{self.name}"
+
+
+class _Put(NamedTuple):
+    life: Life
+    kind: Kind
+    expires_ns: int
+
+    @classmethod
+    def of(cls, document: Document) -> _Put:
+        return cls(document.life, document.kind, document.expires_ns)
+
+
+class NodeDocuments:
+    """Documents of one running node."""
+
+    def __init__(self, door: NodeSearch) -> None:
+        self._door = door
+        self._put: dict[str, _Put] = {}  # what can be deleted without looking for it
+        self._renewals: dict[str, PutDocument] = {}
+        self._renewing = False
+
+    async def put(
+        self,
+        content: Mapping[str, Any],
+        life: Life,
+        name: str | None,
+        lasts: timedelta | float | None,
+        kind: Kind,
+    ) -> PublishedDocument:
+        """Have a document found, in place of one of the same name."""
+        if not isinstance(content, Mapping):
+            raise UsageError(
+                f"a document of type {type(content).__name__}: give a mapping, a JSON object"
+            )
+        if life not in get_args(Life):
+            raise UsageError(f"kind={life!r}: give one of {', '.join(get_args(Life))}")
+        name = f"{self._door.rng.getrandbits(64):016x}" if name is None else name
+        life_ns = LIFE_NS[life] if lasts is None else _ns(lasts)
+        command = PutDocument(name, content, life, life_ns, kind)
+        answer = await self._door.ask(command, DocumentPut)
+        self._note(answer.document)
+        self._renewals.pop(name, None)
+        if life == "managed" and lasts is None:
+            self._renewals[name] = command
+            self._start_renewing()
+        return _published(answer)
+
+    async def delete(self, name: str) -> PublishedDocument:
+        """Have a document of ours not found any more."""
+        put = self._put.get(name) or _Put.of(await self._find(self._door.node, name))
+        self._renewals.pop(name, None)
+        left_ns = max(0, put.expires_ns - self._door.host.now_ns())
+        life_ns = min(left_ns + DELETION_SLACK_NS, LIFE_NS_MAX[put.life])
+        command = PutDocument(name, None, put.life, life_ns, put.kind)
+        answer = await self._door.ask(command, DocumentPut)
+        self._put.pop(name, None)
+        return _published(answer)
+
+    async def get(self, name: str, owner: str | None, within: float) -> FoundDocument:
+        """The newest version that somebody has."""
+        node = self._door.node if owner is None else parse_node_id(owner)
+        return found_as(FoundDocument, await self._find(node, name, within))
+
+    # Steps
+
+    async def _find(self, owner: NodeId, name: str, within: float = WITHIN_S_DEFAULT) -> Document:
+        async with Search(
+            self._door,
+            EVERYTHING,
+            confidence=CONFIDENCE_DEFAULT,
+            limit=None,
+            within=within,
+            queue_max=1,
+            document=document_id(owner, name),
+        ) as search:
+            found = await search.documents()
+        newest = max(found, key=lambda document: document.rank, default=None)
+        if newest is None or newest.deleted:
+            what = "is deleted" if newest is not None else "is not found"
+            raise NotFound(
+                f"document {show_node_id(owner)}/{name} {what} ({search.asked} of about"
+                f" {search.nodes:.0f} nodes asked, confidence {search.confidence:.3f}): check owner"
+                " and name; `shoal doc put NAME FILE` puts one"
+            )
+        return newest
+
+    def _note(self, document: Document) -> None:
+        self._put.pop(document.name, None)
+        if document.life != "instant":
+            self._put[document.name] = _Put.of(document)
+        if len(self._put) > NAMES_MAX:
+            del self._put[next(iter(self._put))]
+
+    def _start_renewing(self) -> None:
+        if not self._renewing:
+            self._renewing = True
+            self._door.start(self._renew())
+
+    async def _renew(self) -> None:
+        """Sign managed documents anew before they expire, as long as this node runs."""
+        while True:
+            await asyncio.sleep(LIFE_NS["managed"] / S_NS / 2)
+            for name, command in list(self._renewals.items()):
+                if self._renewals.get(name) is not command:
+                    continue  # deleted or replaced meanwhile
+                try:
+                    self._note((await self._door.ask(command, DocumentPut)).document)
+                except ShoalError as error:
+                    log.warning("document %s is not renewed: %s", name, error)
+
+
+def split_address(text: str) -> tuple[str | None, str]:
+    """NAME, or 0xOWNER/NAME: the owner, if one is named, and the name."""
+    owner, slash, name = text.partition("/")
+    if not (slash and owner.startswith("0x")):
+        return None, text
+    return show_node_id(parse_node_id(owner)), name
+
+
+def _ns(lasts: timedelta | float) -> int:
+    given = lasts.total_seconds() if isinstance(lasts, timedelta) else lasts
+    if not 0 < given < float("inf"):
+        raise UsageError(f"life={lasts}: give a timedelta or seconds, more than 0")
+    return ns_of_seconds(given)
+
+
+def _published(answer: DocumentPut) -> PublishedDocument:
+    document = answer.document
+    return PublishedDocument(
+        document.id, show_node_id(document.owner), document.name, document.version, answer.nodes
+    )

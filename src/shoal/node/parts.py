@@ -1,0 +1,117 @@
+"""What a node is made of: the machines that its network file asks for, their codecs and disks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+
+from shoal.base.ids import StreamId
+from shoal.identity import Entropy, PrivateKey
+from shoal.kernel.codec import Codec
+from shoal.kernel.contact import Contact
+from shoal.kernel.disk import Disk
+from shoal.kernel.machine import Machine
+from shoal.node.network_file import NetworkFile
+from shoal.node.partitions import Partitions
+from shoal.node.search_role import SearchRole
+from shoal.node.storage_role import StorageRole
+from shoal.node.topic_role import TopicRole
+from shoal.protocols.streams.history.client import HistoryClient
+from shoal.protocols.streams.history.wire import HistoryCodec
+from shoal.protocols.streams.node import StreamNode
+from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.topology import TopologyPolicy
+from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.wire import StreamsCodec
+from shoal.storage.disks import DisksBySlot
+
+
+class Parts:
+    """The machines of one node. None: its network file does not ask for this one."""
+
+    def __init__(
+        self,
+        network: NetworkFile,
+        key: PrivateKey,
+        entropy: Entropy,
+        rng: Random,
+        cached: Sequence[Contact],
+    ) -> None:
+        """Opens folders; StoreError if that cannot be. `cached` are nodes of the search network
+        that caches name."""
+        self.partitions = Partitions(network)
+        self.machines: list[Machine] = []
+        self.codecs: list[Codec] = [StreamsCodec(), HistoryCodec()]
+        self.tracker: Tracker | None = None
+        self.streams: StreamNode | None = None
+        self.history: HistoryClient | None = None
+        self.storage: StorageRole | None = None
+        self.topics: TopicRole | None = None
+        self.search: SearchRole | None = None
+        self._disks: dict[int, Disk] = {}
+        if network.tracker is not None:
+            policy = partial(_make_policy, network, rng.getrandbits(64))
+            self.tracker = Tracker(policy, storage_of=network.storage_of)
+            self.machines.append(self.tracker)
+        trackers = network.trackers_of(Contact(key.address))
+        if trackers:
+            self._add_streams(network, key, entropy.token(8).hex(), rng, trackers)
+        if network.storage is not None:
+            self._add_storage(StorageRole(network, network.storage, key.address, entropy))
+        try:
+            self._add_others(network, key, rng, cached)
+        except BaseException:
+            if self.storage is not None:
+                self.storage.store.close()  # it is not ours as long as we do not run
+            raise
+
+    @property
+    def disk(self) -> Disk | None:
+        """The disks of all machines, if any has one."""
+        return DisksBySlot(self._disks) if self._disks else None
+
+    def _add_streams(
+        self,
+        network: NetworkFile,
+        key: PrivateKey,
+        chain: str,
+        rng: Random,
+        trackers: tuple[Contact, ...],
+    ) -> None:
+        ring = TrackerRing(trackers, network.pinned_trackers)
+        self.streams = StreamNode(key.address, ring, key.sign, chain, rng)
+        self.history = HistoryClient(key.address, ring.order, partitions_of=self.partitions.count)
+        self.machines += [self.streams, self.history]
+
+    def _add_storage(self, role: StorageRole) -> None:
+        self.storage = role
+        self.machines.extend(role.machines)
+        self._disks |= {self.machines.index(machine): role.disk for machine in role.machines}
+
+    def _add_others(
+        self, network: NetworkFile, key: PrivateKey, rng: Random, cached: Sequence[Contact]
+    ) -> None:
+        if network.search is not None:
+            self.search = SearchRole(network, network.search, key, rng, cached)
+            self.machines.append(self.search.machine)
+            self.codecs.append(self.search.codec)
+        if network.dht is not None:
+            self.topics = TopicRole(network, network.dht, key, rng)
+            self.machines.extend(self.topics.machines)
+            self.codecs.extend(self.topics.codecs)
+            self._disks |= self.topics.disks(self.machines)
+
+
+def _make_policy(network: NetworkFile, seed: int, stream: StreamId) -> TopologyPolicy:
+    assert network.tracker is not None  # only a tracker makes policies
+    settings = network.stream_settings(stream)
+    degree = settings.degree or network.tracker.degree
+    rng = Random(f"{seed}{stream}")
+    if (settings.policy or network.tracker.policy) == "random":
+        return RandomPolicy(degree, rng)
+    # It needs scipy, which takes longer to load than all of Shoal: nobody else shall wait for it.
+    from shoal.protocols.streams.aware_policy import AwarePolicy
+
+    return AwarePolicy(degree, rng)

@@ -1,0 +1,84 @@
+"""The search role: what the file says, and who begins a network."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from shoal.base.errors import UsageError
+from shoal.base.ids import NodeId, show_node_id
+from shoal.kernel.contact import Contact
+from shoal.node import NetworkFile, Node
+from shoal.node.host_cache import write_host_cache
+from shoal.node.network_file import PeerEntry, SearchSection
+from shoal.node.search_role import SearchRole, cached_hosts
+from shoal.protocols.search.config import SearchConfig
+from tests.node.network import run
+from tests.node.search import ALICE
+
+ENTRY = PeerEntry("0x" + "11" * 20, ("ws://127.0.0.1:7700",))
+OWN = PeerEntry(show_node_id(ALICE.address), ("ws://127.0.0.1:7701",))
+CACHED = Contact(NodeId(b"\x22" * 20), ("ws://127.0.0.1:7702",))
+
+
+def role(*cached: Contact, **settings: Any) -> SearchRole:
+    section = SearchSection(**settings)
+    return SearchRole(NetworkFile(search=section), section, ALICE, Random(1), cached)
+
+
+def test_what_the_file_says_is_what_the_machine_goes_by() -> None:
+    rates = {"upload_kib_s": 64.5, "download_kib_s": 2}
+    config = role(locations=5, confidence=0.9, **rates).machine.config
+    assert (config.locations, config.confidence) == (5, 0.9)
+    assert (config.upload_bytes_s, config.download_bytes_s) == (66_048, 2048)
+    assert role().machine.config == SearchConfig()
+    assert role(client=True, bootstrap=(ENTRY,)).machine.client
+
+
+def test_who_names_others_enters_through_them_and_those_of_its_caches() -> None:
+    made = role(CACHED, Contact(ALICE.address), bootstrap=(OWN, ENTRY))
+    assert made.bootstrap == [ENTRY.contact(), CACHED]
+    assert made.later == []
+
+
+@pytest.mark.parametrize("bootstrap", [(), (OWN,)])
+def test_the_first_begins_alone_and_looks_for_those_it_knew(bootstrap: Any) -> None:
+    made = role(CACHED, bootstrap=bootstrap)
+    assert (made.bootstrap, made.later) == ([], [CACHED])
+
+
+@pytest.mark.parametrize("settings", [{"web_cache": "http://x/"}, {"client": True}])
+def test_who_has_another_way_in_is_not_the_first(settings: dict[str, Any]) -> None:
+    made = role(CACHED, host_cache="hosts", **settings)
+    assert (made.bootstrap, made.later) == ([CACHED], [])
+
+
+def test_the_host_cache_is_read_before_the_start(tmp_path: Path) -> None:
+    write_host_cache(tmp_path / "hosts", [CACHED])
+
+    def network(**settings: Any) -> NetworkFile:
+        return NetworkFile(search=SearchSection(**settings), folder=str(tmp_path))
+
+    assert asyncio.run(cached_hosts(network(host_cache="hosts"))) == [CACHED]
+    assert asyncio.run(cached_hosts(network(host_cache="other"))) == []
+    assert asyncio.run(cached_hosts(network())) == []
+    assert asyncio.run(cached_hosts(NetworkFile())) == []
+
+
+def test_a_node_without_search_says_what_is_missing() -> None:
+    async def main() -> None:
+        async with Node.open(NetworkFile()) as node:
+            with pytest.raises(UsageError, match=r"not in the search network: add \[search\]"):
+                await node.put({})
+            with pytest.raises(UsageError, match=r"add \[search\]"):
+                node.search("x")
+            with pytest.raises(UsageError, match=r"add \[search\]"):
+                node.watch("x")
+        with pytest.raises(UsageError, match="this node is closed"):
+            node.search("x")
+
+    run(main())
