@@ -5,26 +5,14 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.node.network_file import PeerEntry
+from campaigns.worker_words import Figures, Look, Opened, Work
 
 
-class NodeWork(msgspec.Struct, frozen=True):
-    """One node of a worker."""
+class TopicWork(Work, frozen=True):
+    """To a worker, once."""
 
-    number: int
-    name: str
-    """Its key is made from it."""
-    listen: str
-    bootstrap: tuple[PeerEntry, ...]
-    folder: str
-    """Of its journal, and of its topics if they are on disk."""
     on_disk: bool
-
-
-class Work(msgspec.Struct, frozen=True):
-    """To a worker, once: be these nodes."""
-
-    nodes: tuple[NodeWork, ...]
+    """Whether topics outlive the process; journals do."""
 
 
 # To a worker
@@ -57,20 +45,10 @@ class Inject(msgspec.Struct, frozen=True, tag=True):
     size_bytes: int
 
 
-class Look(msgspec.Struct, frozen=True, tag=True):
-    """Say your Figures."""
-
-
 ToWorker = Create | Read | Inject | Look
 
 
 # From a worker
-
-
-class Opened(msgspec.Struct, frozen=True, tag=True):
-    """All nodes run; who they are, as peers know them."""
-
-    ids: dict[int, str]
 
 
 class Created(msgspec.Struct, frozen=True, tag=True):
@@ -117,15 +95,6 @@ class NodeFigures(msgspec.Struct, frozen=True):
     rejected: dict[str, int]
 
 
-class Figures(msgspec.Struct, frozen=True, tag=True):
-    """A worker since its start, without what the interpreter and its imports took before the
-    first node was there."""
+TopicFigures = Figures[NodeFigures]
 
-    nodes: tuple[NodeFigures, ...]
-    cpu_s: float
-    memory_bytes: int
-    bare_bytes: int
-    """What was resident before."""
-
-
-FromWorker = Opened | Created | Reading | Accepted | Refused | Figures
+FromWorker = Opened | Created | Reading | Accepted | Refused | TopicFigures

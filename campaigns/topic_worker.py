@@ -2,157 +2,116 @@
 
     python -m campaigns.topic_worker
 
-Its first line of stdin is its Work, then comes what it is to do (topic_words.py). It ends with its
-stdin: whoever started it is done, or gone. Whatever the network cannot give now is asked for again.
+What it is told is in topic_words.py. Whatever the network cannot give now is asked for again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import resource
-import sys
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-import uvloop
-
-from campaigns.storage_node_kill import NamedEntropy
 from campaigns.topic_journal import Journal
 from campaigns.topic_words import (
     Accepted,
     Create,
     Created,
-    Figures,
     Inject,
-    Look,
     NodeFigures,
-    NodeWork,
-    Opened,
     Read,
     Reading,
     Refused,
+    TopicWork,
     ToWorker,
     Traffic,
-    Work,
 )
+from campaigns.worker import Member, Worker, be, say
+from campaigns.worker_words import Look, NodeWork
 from shoal.base.errors import ShoalError
-from shoal.base.ids import show_node_id
+from shoal.base.ids import NodeId, show_node_id
 from shoal.kernel.codec import TOPICS
-from shoal.kernel.records import Record, Rejected
 from shoal.lab.topics.ledger import NUMBER_BYTES, event_of, payload_of
 from shoal.node import ANYONE, NetworkFile, Node, Topic
 from shoal.node.network_file import DhtSection, NodeSection, TopicsSection
-from shoal.transport.port import Frame, Link
+from shoal.transport.port import Frame
 
 RETRY_S = 1.0
-FILES_PER_NODE = 600  # links to everybody, old ones that are being closed, a door, a disk
 
 A = TypeVar("A")
 
 
-class Member:
-    """One node, its topics by number, its journal, and what was counted."""
+class TopicMember(Member):
+    """One node, its topics by number, and its journal."""
 
     def __init__(self, work: NodeWork, node: Node) -> None:
-        self.work = work
-        self.node = node
+        super().__init__(work, node)
         self.topics: dict[int, Topic] = {}
         self.journal = Journal(Path(work.folder, "journal"))
-        self._received: dict[str, Traffic] = {}
-        self._rejected: Counter[str] = Counter()
-        node.host.observers.append(self._observe)
-        # The driver counts no bytes, and this one door is passed by everything that comes.
-        self._pass_on = node.host.frames_received
-        node.host.frames_received = self._count  # type: ignore[method-assign]
+        self._traffic: dict[str, Traffic] = {}
 
     def figures(self) -> NodeFigures:
         """What was counted, and the trees as they are."""
         states = self.node.topics.machine.topics
         trees = {number: states.get(topic.id) for number, topic in self.topics.items()}
         children = {n: len(state.tree.children) for n, state in trees.items() if state is not None}
-        return NodeFigures(self.work.number, self._received, children, dict(self._rejected))
+        return NodeFigures(self.work.number, self._traffic, children, dict(self.rejected))
 
-    def _count(self, link: Link, frames: Sequence[Frame]) -> None:
-        traffic = self._received.setdefault(show_node_id(link.peer.node), Traffic())
+    def count(self, sender: NodeId, frames: Sequence[Frame]) -> None:
+        """Something has come in."""
+        traffic = self._traffic.setdefault(show_node_id(sender), Traffic())
         for protocol, payload in frames:
             traffic.bytes += len(payload)
             if protocol == TOPICS:
                 traffic.rpcs += 1
             else:
                 traffic.dht += 1
-        self._pass_on(link, frames)
-
-    def _observe(self, now_ns: int, record: Record) -> None:
-        if type(record) is Rejected:
-            self._rejected[record.reason] += 1
 
 
-class Worker:
-    """The nodes of one process. If one of its tasks fails, so does the process."""
+class TopicWorker(Worker[TopicWork]):
+    """Nodes with topics."""
 
-    def __init__(self, stack: AsyncExitStack, group: asyncio.TaskGroup) -> None:
-        self._stack = stack
-        self._group = group
-        self._members: dict[int, Member] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._bare_bytes, self._bare_cpu_s = resident_bytes(), time.process_time()
+    def __init__(self, work: TopicWork, group: asyncio.TaskGroup) -> None:
+        super().__init__(work, group)
+        self._members: dict[int, TopicMember] = {}
 
-    async def open(self, work: Work) -> None:
-        """Start the nodes."""
-        for one in work.nodes:
-            network = NetworkFile(
-                node=NodeSection(listen=(one.listen,)),
-                dht=DhtSection(one.bootstrap),
-                topics=TopicsSection("topics") if one.on_disk else None,
-                folder=one.folder,
-            )
-            opening = Node.open(network, entropy=NamedEntropy(one.name))
-            node = await self._stack.enter_async_context(opening)
-            self._members[one.number] = Member(one, node)
-        members = self._members.items()
-        say(Opened({number: show_node_id(member.node.id) for number, member in members}))
+    def network(self, one: NodeWork) -> NetworkFile:
+        """What a node is made from."""
+        return NetworkFile(
+            node=NodeSection(listen=(one.listen,)),
+            dht=DhtSection(one.bootstrap),
+            topics=TopicsSection("topics") if self.work.on_disk else None,
+            folder=one.folder,
+        )
+
+    def add(self, one: NodeWork, node: Node) -> None:
+        """A node runs."""
+        self._members[one.number] = TopicMember(one, node)
 
     def do(self, command: ToWorker) -> None:
         """Begin with it."""
         match command:
             case Create():
-                self._start(self._create(self._members[command.node], command))
+                self.start(self._create(self._members[command.node], command))
             case Read():
-                self._start(self._read(self._members[command.node], command))
+                self.start(self._read(self._members[command.node], command))
             case Inject():
-                self._start(self._publish(self._members[command.node], command))
+                self.start(self._publish(self._members[command.node], command))
             case Look():
-                say(self._figures())
-
-    def stop(self) -> None:
-        """Let every task end."""
-        for task in self._tasks:
-            task.cancel()
+                say(self.figures(member.figures() for member in self._members.values()))
 
     # Steps
 
-    def _start(self, work: Awaitable[None]) -> None:
-        async def run() -> None:
-            await work
-
-        task = self._group.create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _create(self, member: Member, command: Create) -> None:
+    async def _create(self, member: TopicMember, command: Create) -> None:
         publishers = None if command.ordered else ANYONE
         name = f"topic-{command.topic}"
         topic = await persist(lambda: member.node.create_topic(name, publishers=publishers))
         await persist(lambda: topic.stored(command.replicas))
         say(Created(command.topic, topic.cid))
 
-    async def _read(self, member: Member, command: Read) -> None:
+    async def _read(self, member: TopicMember, command: Read) -> None:
         journal = member.journal
         topic = await persist(lambda: member.node.topic(command.cid))
         # Whoever comes back with nothing in its journal was perhaps killed before the first event.
@@ -170,7 +129,7 @@ class Worker:
                 await asyncio.sleep(RETRY_S)
                 start = journal.last.get(command.topic, start)
 
-    async def _publish(self, member: Member, command: Inject) -> None:
+    async def _publish(self, member: TopicMember, command: Inject) -> None:
         filling = os.urandom(max(0, command.size_bytes - NUMBER_BYTES))
         try:
             topic = member.topics[command.topic]
@@ -179,14 +138,6 @@ class Worker:
             say(Refused(command.event, str(error)))
         else:
             say(Accepted(command.event, time.time_ns()))
-
-    def _figures(self) -> Figures:
-        return Figures(
-            tuple(member.figures() for member in self._members.values()),
-            time.process_time() - self._bare_cpu_s,
-            resident_bytes() - self._bare_bytes,
-            self._bare_bytes,
-        )
 
 
 async def persist(ask: Callable[[], Awaitable[A]]) -> A:
@@ -198,44 +149,5 @@ async def persist(ask: Callable[[], Awaitable[A]]) -> A:
             await asyncio.sleep(RETRY_S)
 
 
-def resident_bytes() -> int:
-    """Memory of this process; where /proc is not, the most that it ever was."""
-    with suppress(OSError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def say(message: msgspec.Struct) -> None:
-    """One line to stdout."""
-    data = msgspec.json.encode(message) + b"\n"
-    with suppress(BrokenPipeError):  # nobody listens: stdin will say so, too
-        while data:
-            data = data[os.write(sys.stdout.fileno(), data) :]
-
-
-def _allow_files(nodes: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = nodes * FILES_PER_NODE
-    if hard != resource.RLIM_INFINITY:
-        needed = min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-async def _main() -> None:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    work = msgspec.json.decode(await reader.readline(), type=Work)
-    _allow_files(len(work.nodes))
-    decoder = msgspec.json.Decoder(ToWorker)
-    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-        worker = Worker(stack, group)
-        await worker.open(work)
-        while line := await reader.readline():
-            worker.do(decoder.decode(line))
-        worker.stop()
-
-
 if __name__ == "__main__":
-    uvloop.run(_main())
+    be(TopicWorker, TopicWork, ToWorker)

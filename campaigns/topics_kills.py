@@ -39,8 +39,9 @@ import msgspec
 
 from campaigns.kills import Failure
 from campaigns.topic_journal import Given
-from campaigns.topic_processes import BOOTSTRAPS, Processes, announce, show
-from campaigns.topic_words import Accepted, Figures, Refused
+from campaigns.topic_processes import Processes
+from campaigns.topic_words import Accepted, Refused, TopicFigures
+from campaigns.workers import BOOTSTRAPS, announce, show
 from shoal.lab.topics.ledger import Ledger
 from shoal.lab.topics.workload import EventPlan, TopicPlan, Workload
 
@@ -296,7 +297,7 @@ class Run:
     def _wrong(self) -> list[str]:
         return [wrong for ledger in self.ledgers for wrong in ledger.check_order(self.running)]
 
-    def _count_failures(self, workers: list[Figures]) -> None:
+    def _count_failures(self, workers: list[TopicFigures]) -> None:
         nodes = [node for worker in workers for node in worker.nodes]
         failed = sum(node.rejected.get("machine-failed", 0) for node in nodes)
         self._failed_machines = max(self._failed_machines, failed)

@@ -29,8 +29,9 @@ import msgspec
 
 from campaigns.kills import Failure
 from campaigns.topic_journal import Given
-from campaigns.topic_processes import Processes, announce, show
-from campaigns.topic_words import Accepted, Figures, Refused
+from campaigns.topic_processes import Processes
+from campaigns.topic_words import Accepted, Refused, TopicFigures
+from campaigns.workers import announce, show
 from shoal.base.errors import ConfigError
 from shoal.lab.results import Spread
 from shoal.lab.topics.figures import (
@@ -194,7 +195,11 @@ class Run:
             self.ledger.arrive(node, given.event, given.id, given.parent, given.time_ns)
 
     def _outcome(
-        self, before: list[Figures], after: list[Figures], joining_s: float, publishing_s: float
+        self,
+        before: list[TopicFigures],
+        after: list[TopicFigures],
+        joining_s: float,
+        publishing_s: float,
     ) -> Outcome:
         settings, ledger, everybody = self.settings, self.ledger, range(self.settings.nodes)
         due, arrivals = ledger.due(everybody), ledger.arrivals(everybody)
@@ -255,7 +260,7 @@ class Run:
         return ""
 
 
-def _traffic(workers: list[Figures]) -> tuple[list[int], list[int]]:
+def _traffic(workers: list[TopicFigures]) -> tuple[list[int], list[int]]:
     """Bytes that each node received, and that others say they received from each."""
     received: list[int] = []
     sent: dict[str, int] = {}
@@ -266,7 +271,7 @@ def _traffic(workers: list[Figures]) -> tuple[list[int], list[int]]:
     return received, list(sent.values())
 
 
-def _messages(workers: list[Figures], kind: str) -> int:
+def _messages(workers: list[TopicFigures], kind: str) -> int:
     nodes = (node for worker in workers for node in worker.nodes)
     return sum(getattr(traffic, kind) for node in nodes for traffic in node.received.values())
 

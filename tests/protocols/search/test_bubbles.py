@@ -16,7 +16,7 @@ from shoal.protocols.search.casts import tokens_of
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.messages import BubbleCast, Totals
 from shoal.protocols.search.payloads import Search, decode_payload
-from shoal.protocols.search.sizes import threshold
+from shoal.protocols.search.sizes import confidence_of, threshold
 from shoal.protocols.search.traffic import Balance
 from tests.support.bubbles import TOTALS
 from tests.support.circle import Peer
@@ -47,8 +47,8 @@ def test_data_and_questions_meet_with_the_wanted_probability(
     bubbles = Bench().bubbles
     bubbles.balance = Balance(balance, balance)
     asked = bubbles.query_size(confidence)
-    assert bubbles.confidence(asked) >= confidence
-    assert bubbles.confidence(asked - 1) < confidence
+    assert confidence_of((asked * bubbles.meetings()) ** 0.5) >= confidence
+    assert confidence_of(((asked - 1) * bubbles.meetings()) ** 0.5) < confidence
     reach = threshold(TOTALS)
     assert reach is not None
     assert asked * bubbles.data_size() / reach == pytest.approx(

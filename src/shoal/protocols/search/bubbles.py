@@ -26,7 +26,6 @@ from shoal.protocols.search.payloads import Payload, encode_payload, type_of
 from shoal.protocols.search.sizes import (
     bubble_size,
     certainty_of,
-    confidence_of,
     size_limit,
     threshold,
 )
@@ -85,14 +84,12 @@ class Bubbles:
 
     def query_size(self, confidence: float) -> int:
         """Nodes that a question has to reach, to meet any document with this probability."""
-        kept = self._data_size(self.balance.least)
-        wanted = certainty_of(confidence) ** 2 * self._reach() / kept
+        wanted = certainty_of(confidence) ** 2 / self.meetings()
         return max(1, min(ceil(wanted), size_limit(self._known())))
 
-    def confidence(self, asked: int) -> float:
-        """The probability to have met a document, when so many nodes were asked."""
-        kept = self._data_size(self.balance.least)
-        return confidence_of((asked * kept / self._reach()) ** 0.5)
+    def meetings(self) -> float:
+        """Of each node that is asked, with any one document."""
+        return self._data_size(self.balance.least) / self._reach()
 
     def may_put(self, now_ns: int) -> bool:
         """Whether others would take another bubble of ours. We keep to three quarters of what they

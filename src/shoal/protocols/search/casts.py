@@ -174,14 +174,15 @@ class Casts:
         bubble from us."""
         edges = [
             edge
-            for edge in self._circle.edges
+            for edge in self._candidates(part, None)
             if edge.peer not in (self._circle.ring.node, *without)
             and edge.peer not in self._uplink.stuck
         ]
         if not edges:
             return []
         fresh = [edge for edge in edges if not self._sent.has(edge.number, id)]
-        return self._send(self._rng.choice(fresh or edges), id, part, now_ns)
+        # The first one: so bubbles about the same thing are rerouted alike.
+        return self._send(fresh[0] if fresh else self._rng.choice(edges), id, part, now_ns)
 
     def _send(self, edge: Edge, id: bytes, part: BubbleCast, now_ns: int) -> list[Effect]:
         if not self._uplink.has_room(part.size, part.total, now_ns):

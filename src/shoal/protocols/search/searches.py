@@ -40,6 +40,7 @@ from shoal.protocols.search.queries.matching import matches
 from shoal.protocols.search.queries.parser import parse
 from shoal.protocols.search.queries.query import Query
 from shoal.protocols.search.routes import Routes
+from shoal.protocols.search.sizes import confidence_of
 
 SEARCH = "search"  # the timer of a search
 SLICES = 4  # of a search that may end early: an eighth first, then as much again
@@ -53,6 +54,9 @@ class _Search(msgspec.Struct, eq=False, gc=False):
     """The document that is looked for by its id."""
     limit: int | None
     deadline_ns: int
+    meetings: float
+    """Of each node that is asked, with any one document, as we saw it when we began: what was kept
+    by then was cast for that."""
     found: dict[bytes, tuple[int, bytes]] = {}
     """The version that was told of each document."""
 
@@ -95,7 +99,8 @@ class Searches:
             question = Lookup((Wanted(command.id, 0, NOTHING),))
         bubble = self._bubbles.make(question, total, life_ns, now_ns)
         deadline_ns = now_ns + command.within_ns
-        search = _Search(bubble, token, query, command.id, command.limit, deadline_ns)
+        meetings = self._bubbles.meetings()
+        search = _Search(bubble, token, query, command.id, command.limit, deadline_ns, meetings)
         self._searches[bubble.id] = search
         self._tokens[token] = bubble.id
         return self._widen(search, now_ns)
@@ -164,14 +169,20 @@ class Searches:
         wait_ns = min(self._config.answer_ns, max(0, search.deadline_ns - now_ns))
         asked = bubble.cast_to
         widened = SearchWidened(
-            self._bubbles.confidence(asked), asked, self._bubbles.nodes(), search.token
+            confidence_of((asked * search.meetings) ** 0.5),
+            asked,
+            self._bubbles.nodes(),
+            search.token,
         )
         return [Notify(widened), *effects, SetTimer((SEARCH, bubble.id), wait_ns)]
 
     def _over(self, search: _Search) -> list[Effect]:
         asked = search.bubble.cast_to
         over = SearchOver(
-            self._bubbles.confidence(asked), asked, self._bubbles.nodes(), search.token
+            confidence_of((asked * search.meetings) ** 0.5),
+            asked,
+            self._bubbles.nodes(),
+            search.token,
         )
         return [*self.stop(search.token), Notify(over)]
 

@@ -313,7 +313,7 @@ def test_who_has_waited_too_long_has_asked_somebody_else() -> None:
 
 
 def test_only_so_many_wait() -> None:
-    bench, location = standing()
+    bench, _ = standing()
     bench.says(OTHER, NEW.split(THEIRS))
     for number in range(WAITING_MAX + 5):
         bench.says(OTHER, Peer(100 + number).split(50, hops=1))
