@@ -50,7 +50,7 @@ def test_a_session(network: Path) -> None:
         "content", "owner", "name", "kind", "life", "version", "expires", "score",
     }  # fmt: skip
     assert re.fullmatch(
-        r"1 documents; \d+ nodes of about \d+ asked, confidence [01]\.\d+, about \d+ messages\n",
+        r"1 document; \d+ nodes of about \d+ asked, confidence [01]\.\d+, about \d+ messages\n",
         hits.stderr,
     )
     shown = run("search", "air", *guest, folder=network).stdout

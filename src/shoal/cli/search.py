@@ -80,8 +80,8 @@ async def _search(
                 print(hit.as_json().decode() if as_json else shown(hit), flush=True)
                 count += 1
         print(
-            f"{count:,} documents; {found.asked} nodes of about {found.nodes:.0f} asked,"
-            f" confidence {found.confidence:.4f}, about {found.cost} messages",
+            f"{count:,} document{'s' * (count != 1)}; {found.asked} nodes of about"
+            f" {found.nodes:.0f} asked, confidence {found.confidence:.4f}, about {found.cost} messages",
             file=sys.stderr,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from math import ceil
 from typing import Any, Self
 
 from shoal.base.errors import UsageError
@@ -119,7 +120,9 @@ class Search(Token):
             self._told += 1
             self._add(event)
         elif kind in (SearchWidened, SearchOver):
-            self.confidence, self.asked, self.nodes = event.confidence, event.asked, event.nodes
+            self.confidence, self.nodes = event.confidence, event.nodes
+            # In a small network a bubble has more positions than there are nodes.
+            self.asked = min(event.asked, ceil(event.nodes))
             if kind is SearchOver:
                 self._door.forget(self)
                 self.over = True
