@@ -81,7 +81,8 @@ async def _search(
                 count += 1
         print(
             f"{count:,} document{'s' * (count != 1)}; {found.asked} nodes of about"
-            f" {found.nodes:.0f} asked, confidence {found.confidence:.4f}, about {found.cost} messages",
+            f" {found.nodes:.0f} asked, confidence {found.confidence:.4f},"
+            f" about {found.cost} messages",
             file=sys.stderr,
         )
 

@@ -195,7 +195,7 @@ class SearchMatch(msgspec.Struct, frozen=True):
     collisions: float
     """Messages to nodes that had the query already."""
     hops_max: int
-    """On the way to a node that a query reached."""
+    """On the way to a node that a query reached; -1 if nobody counted."""
     hops_bound: int
     """By theory."""
 

@@ -20,6 +20,7 @@ from shoal.pipeline.jobs.overlays import collect_diameters, collect_matrices
 from shoal.pipeline.jobs.paths import predict_delays
 from shoal.pipeline.jobs.points import PointOfRuns, group_runs
 from shoal.pipeline.jobs.policies import collect_policies, compared_points
+from shoal.pipeline.jobs.search import collect_search
 from shoal.pipeline.jobs.stages import (
     CHECKING,
     COMPARING,
@@ -27,6 +28,7 @@ from shoal.pipeline.jobs.stages import (
     LOOKING,
     OVERLAYS,
     PATHS,
+    SEARCHING,
     STARTING,
     Stage,
     Tell,
@@ -80,6 +82,8 @@ def _collect(folder: str, runs: Runs, stages: Mapping[str, Stage], tell: Tell) -
     matrices, diameters = collect_matrices(runs, numbers), collect_diameters(runs, numbers)
     tell(stages[COMPARING])
     policies = collect_policies(runs, groups)
+    tell(stages[SEARCHING])
+    search = collect_search(runs, numbers)
     points = [
         Point(
             scenario=group.scenario,
@@ -99,6 +103,7 @@ def _collect(folder: str, runs: Runs, stages: Mapping[str, Stage], tell: Tell) -
             diameters=diameters.get(number, ()),
             stretch=policies.stretches.get(number),
             links=policies.maps.get(number),
+            search=search.get(number),
         )
         for number, group in enumerate(groups)
     ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from shoal.pipeline.jobs.searched import SearchPoint
 from shoal.pipeline.reading import Problem
 from shoal.pipeline.told import TopicFigures
 
@@ -143,6 +144,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     diameters: tuple[Diameter, ...] = ()
     stretch: Stretch | None = None
     links: LinkMap | None = None
+    search: SearchPoint | None = None
 
     @property
     def nodes(self) -> int:

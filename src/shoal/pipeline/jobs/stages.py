@@ -17,6 +17,7 @@ COUNTING = "counting deliveries"
 PATHS = "shortest paths"
 OVERLAYS = "topologies"
 COMPARING = "comparing policies"
+SEARCHING = "search networks"
 CHECKING = "a file cannot be read: checking every page"
 WRITING = "writing the page"
 
@@ -27,6 +28,8 @@ PATHS_S, PATH_LINKS_PER_S = 4.0, 30_000_000
 OVERLAYS_S, OVERLAYS_ROWS_PER_S = 1.0, 1_000_000
 COMPARE_S, COMPARE_ROWS_PER_S = 8.0, 1_000_000
 """Pairs of nodes are grouped, and each looked up among the direct delays."""
+SEARCH_S = 5.0
+"""Small tables, and a query for each of them."""
 RUN_S = 0.02
 """Opening the files of a run, for each of the tables."""
 WRITE_S = 1.0
@@ -55,7 +58,9 @@ def plan_stages(
         total.update(tables)
         sources = min(tables.get("messages", 0), tables.get("nodes", 0))
         links += sources * tables.get("topologies", 0)
-    costs_s = dict.fromkeys((STARTING, COUNTING, PATHS, OVERLAYS, COMPARING, WRITING), 0.0)
+    costs_s = dict.fromkeys(
+        (STARTING, COUNTING, PATHS, OVERLAYS, COMPARING, SEARCHING, WRITING), 0.0
+    )
     costs_s |= {STARTING: START_S, WRITING: WRITE_S}
     if total["messages"]:
         costs_s[COUNTING] = COUNT_S + total["deliveries"] / COUNT_ROWS_PER_S + RUN_S * len(runs)
@@ -65,6 +70,8 @@ def plan_stages(
         costs_s[OVERLAYS] = OVERLAYS_S + overlays / OVERLAYS_ROWS_PER_S
     if rows := sum(tables.get("deliveries", 0) + tables.get("delays", 0) for tables in compared):
         costs_s[COMPARING] = COMPARE_S + rows / COMPARE_ROWS_PER_S + RUN_S * len(compared)
+    if total["search_stages"]:
+        costs_s[SEARCHING] = SEARCH_S + RUN_S * len(runs)
     all_s, spent_s = sum(costs_s.values()), 0.0
     stages = {}
     for said, cost_s in costs_s.items():

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.pipeline.jobs.collected import Collected, Point
-from shoal.pipeline.report import loss, policies, propagation, sockets, topics, topologies
+from shoal.pipeline.report import (
+    loss,
+    policies,
+    propagation,
+    search,
+    sockets,
+    topics,
+    topologies,
+)
 from shoal.pipeline.report.model import Block, Comparison, Report, Section, Table, Text
 from shoal.pipeline.report.numbers import NOTHING, number, percent, spread
 
@@ -27,6 +35,7 @@ SECTIONS: tuple[MakeSection, ...] = (
     loss.loss_section,
     sockets.sockets_section,
     topics.topics_section,
+    search.search_section,
 )
 
 

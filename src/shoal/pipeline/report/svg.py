@@ -70,7 +70,7 @@ def line_chart(
     xs = [x for line in series for x, _ in line.points]
     ys = [y for line in series for _, y in line.points]
     ys += [value for line in series for pair in line.spread for value in pair]
-    x_ticks = sorted(set(xs)) if keep_x or doubling else nice_ticks(0, max(xs))
+    x_ticks = sorted(set(xs)) if keep_x or doubling else nice_ticks(min(0.0, *xs), max(xs))
     y_ticks = nice_ticks(0, max(ys) if y_max is None else y_max)
     x_axis = _Axis(x_ticks[0], x_ticks[-1], LEFT, WIDTH - RIGHT, doubling)
     y_axis = _Axis(0, y_ticks[-1], HEIGHT - BOTTOM, TOP, False)
