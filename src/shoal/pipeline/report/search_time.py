@@ -1,0 +1,305 @@
+"""Search over time: around events, under churn, round by round; and standing queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from shoal.pipeline.jobs.collected import Point
+from shoal.pipeline.jobs.searched import MomentOfSearch, SearchPoint
+from shoal.pipeline.report.model import Block, Figure, Table
+from shoal.pipeline.report.numbers import NOTHING, number, percent
+from shoal.pipeline.report.svg import COLOURS, Series, line_chart
+
+MOST = 0.99
+SHOWN_S = 300  # after an event: what comes later is flat
+
+Points = Sequence[tuple[Point, SearchPoint]]
+Moments = Sequence[MomentOfSearch]
+
+
+def time_blocks(points: Points) -> list[Block]:
+    """Whatever of it was run."""
+    by_kind: dict[str, list[tuple[Point, SearchPoint]]] = {}
+    for point, search in points:
+        by_kind.setdefault(str(point.settings.get("experiment")), []).append((point, search))
+    around = [(p, s) for p, s in by_kind.get("match", []) if s.moments]
+    churned = [(p, s) for p, s in by_kind.get("churn", []) if s.moments]
+    measured = [(p, s) for p, s in points if s.steps]
+    watched = [(p, s) for p, s in points if s.watches is not None]
+    blocks: list[Block] = []
+    if around:
+        blocks += [_events(around), *_event_curves(around)]
+    if churned:
+        blocks += [_churn(churned), *_churn_curves(churned)]
+    if measured:
+        blocks += [_rounds(measured), _round_curves(measured)]
+    if watched:
+        blocks.append(_watches(watched))
+    return blocks
+
+
+def success(moments: Moments, data: str) -> float | None:
+    """What part of the searches for old or new data found it."""
+    asked = sum(getattr(m, f"{data}_searches") for m in moments)
+    found = sum(getattr(m, f"{data}_found") for m in moments)
+    return found / asked if asked else None
+
+
+def settled_s(moments: Moments, holds: Callable[[MomentOfSearch], bool]) -> int | None:
+    """From when on something held to the end, after the event."""
+    after = [m for m in moments if m.time_s > 0]
+    wrong = [number for number, m in enumerate(after) if not holds(m)]
+    first = wrong[-1] + 1 if wrong else 0
+    return after[first].time_s if first < len(after) else None
+
+
+def _events(points: Points) -> Table:
+    rows = []
+    for point, search in points:
+        moments = search.moments
+        detect_s = float(point.settings.get("options.detect_s", 0.0))
+        crash = str(point.settings.get("options.event")).startswith("crash")
+        noticed_s = detect_s if crash else 0.0
+        whole_s = settled_s(moments, lambda m: m.complete >= MOST)
+        known_s = settled_s(moments, lambda m: m.complete >= MOST and m.known >= MOST)
+        over_s = moments[-1].time_s + 1 if known_s is None else known_s
+        times = (
+            [m for m in moments if m.time_s < 0],
+            [m for m in moments if 0 <= m.time_s < noticed_s],
+            [m for m in moments if noticed_s < m.time_s < over_s],
+            [m for m in moments if m.time_s >= over_s],
+        )
+        rows.append(
+            (
+                str(point.settings.get("options.event")),
+                f"{point.nodes:,}",
+                str(point.settings.get("options.locations")),
+                str(len(point.runs)),
+                *(_both(some) for some in times),
+                number(whole_s, 0),
+                number(known_s, 0),
+                percent(min(m.largest_part for m in moments), 2),
+                percent(moments[-1].largest_part, 2),
+            )
+        )
+    return Table(
+        caption="Searches around an event (c = 2, by theory 98.2 % of them), for documents of "
+        "before it / of three seconds earlier: before it, until links to the dead broke, until "
+        "the network had recovered, and after that. Nobody casts the old documents again. Seconds "
+        "until 99 % of the nodes had their neighbours for good, and until as many knew the network "
+        "within 5 %, too. The largest component of the living, at its smallest and at the end.",
+        columns=(
+            "event",
+            "nodes",
+            "locations",
+            "runs",
+            "before",
+            "unnoticed",
+            "noticed",
+            "after",
+            "neighbours, s",
+            "known, s",
+            "least part",
+            "part at the end",
+        ),
+        rows=tuple(rows),
+        left=1,
+    )
+
+
+def _both(moments: Moments) -> str:
+    return f"{percent(success(moments, 'old'))} / {percent(success(moments, 'new'))}"
+
+
+def _event_curves(points: Points) -> list[Block]:
+    return [
+        Figure(
+            caption=f"Searches around an event, for {data} data: the part that succeeded, in "
+            "windows of 5 s.",
+            svg=line_chart(
+                [
+                    Series(
+                        name=str(point.settings.get("options.event")),
+                        points=_line([m for m in search.moments if m.time_s <= SHOWN_S], data),
+                        colour=colour,
+                        dots=False,
+                    )
+                    for (point, search), colour in zip(points, COLOURS, strict=False)
+                ],
+                x_title="seconds since the event",
+                y_title="searches that succeeded",
+                y_max=1,
+            ),
+        )
+        for data in ("old", "new")
+        if all(_line(search.moments, data) for _, search in points)
+    ]
+
+
+def _line(moments: Moments, data: str) -> tuple[tuple[float, float], ...]:
+    parts = [(m.time_s, success([m], data)) for m in moments]
+    return tuple((float(at_s), part) for at_s, part in parts if part is not None)
+
+
+def _churn(points: Points) -> Table:
+    rows = []
+    for point, search in points:
+        moments = search.moments
+        rows.append(
+            (
+                f"{point.nodes:,}",
+                str(len(point.runs)),
+                number(point.settings.get("options.session_s"), 0),
+                percent(point.settings.get("options.crashes"), 0),
+                number(moments[-1].time_s, 0),
+                percent(success(moments, "old"), 2),
+                percent(success(moments, "new"), 2),
+                percent(fmean(m.complete for m in moments), 2),
+                percent(fmean(m.known for m in moments), 2),
+                percent(min(m.largest_part for m in moments), 2),
+            )
+        )
+    return Table(
+        caption="Search while nodes come and go: mean session in seconds, goings without a word, "
+        "how long; searches that succeeded, for durable documents of the beginning and for those "
+        "of three seconds earlier; nodes that had their neighbours but for one, and that knew the "
+        "network within 5 %, in the mean over time; the largest component at its smallest.",
+        columns=(
+            "nodes",
+            "runs",
+            "session",
+            "crashes",
+            "lasted",
+            "old data",
+            "new data",
+            "neighbours",
+            "known",
+            "least part",
+        ),
+        rows=tuple(rows),
+        left=0,
+    )
+
+
+def _churn_curves(points: Points) -> list[Block]:
+    return [
+        Figure(
+            caption=f"{point.scenario}, {point.label}: searches that succeeded, by the minute.",
+            svg=line_chart(
+                [
+                    Series(
+                        name=f"{data} data",
+                        points=tuple((x / 60, y) for x, y in _line(search.moments, data)),
+                        colour=colour,
+                        dots=False,
+                    )
+                    for data, colour in zip(("old", "new"), COLOURS, strict=False)
+                    if _line(search.moments, data)
+                ],
+                x_title="minutes",
+                y_title="searches that succeeded",
+                y_max=1,
+            ),
+        )
+        for point, search in points
+    ]
+
+
+def _rounds(points: Points) -> Table:
+    rows = []
+    for point, search in points:
+        known = [steps for steps in search.steps if steps is not None]
+        session_s = point.settings.get("options.session_s") or None
+        rows.append(
+            (
+                "model" if point.settings.get("experiment") == "model" else "simulator",
+                f"{point.nodes:,}",
+                str(point.settings.get("options.locations")),
+                str(point.settings.get("options.event", NOTHING)),
+                number(session_s, 0),
+                percent(point.settings.get("options.crashes") if session_s else None, 0),
+                str(len(search.steps)),
+                f"{min(known)}–{max(known)}" if known else NOTHING,
+                number(fmean(known) if known else None),
+                str(len(search.steps) - len(known)),
+                percent(fmean(m.known for m in search.moments) if search.moments else None, 2),
+            )
+        )
+    return Table(
+        caption="Steps of five seconds until 99 % of the nodes had D0, D1 and D2 within 5 %: in "
+        "the simulator from the first node that began a round; in the model, whose nodes are all "
+        "in step, for several holders of the largest fish. Never: the round ended before. Last "
+        "column: nodes whose result was within 5 % of the network as it was, in the mean over "
+        "time.",
+        columns=(
+            "by",
+            "nodes",
+            "locations",
+            "event",
+            "session, s",
+            "crashes",
+            "rounds",
+            "steps",
+            "mean",
+            "never",
+            "known",
+        ),
+        rows=tuple(rows),
+        left=1,
+    )
+
+
+def _round_curves(points: Points) -> Figure:
+    shown = [(p, s) for p, s in points if s.curve and not p.settings.get("options.session_s")]
+    # The largest networks, if there are more than colours.
+    shown = sorted(shown or points, key=lambda pair: pair[0].nodes)[-len(COLOURS) :]
+    return Figure(
+        caption="Nodes with all three sums within 5 %, step by step.",
+        svg=line_chart(
+            [
+                Series(
+                    name=f"{_who(point)}{point.nodes:,} nodes, "
+                    f"{point.settings.get('options.locations')} locations",
+                    points=tuple((float(step), within) for step, within in search.curve),
+                    colour=colour,
+                    dots=False,
+                )
+                for (point, search), colour in zip(shown, COLOURS, strict=False)
+            ],
+            x_title="steps of five seconds",
+            y_title="nodes within 5 %",
+            y_max=1,
+        ),
+    )
+
+
+def _who(point: Point) -> str:
+    return "model, " if point.settings.get("experiment") == "model" else ""
+
+
+def _watches(points: Points) -> Table:
+    rows = []
+    for point, search in points:
+        told = search.watches
+        assert told is not None
+        rows.append(
+            (
+                f"{point.nodes:,}",
+                str(len(point.runs)),
+                f"{told.queries:,}",
+                f"{told.due:,}",
+                f"{told.told:,}",
+                percent(told.told / told.due if told.due else None, 2),
+                f"{told.told_again:,}",
+                percent(told.least_told, 1),
+            )
+        )
+    return Table(
+        caption="Standing queries, and documents that others put later. An event is a document "
+        "and a query that it matches; it is told if the owner of the query heard of it. The stated "
+        "confidence is 99 %. Last column: the query that missed most.",
+        columns=("nodes", "runs", "queries", "events", "told", "part", "told again", "least"),
+        rows=tuple(rows),
+        left=0,
+    )
