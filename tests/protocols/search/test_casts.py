@@ -272,3 +272,12 @@ def test_time_and_memory_are_bounded() -> None:
     bench.wait(12 * 60)
     assert len(bench.parts.casts._seen) == len(bench.parts.routes) == 0
     assert len(bench.parts.casts._sent) == 0
+
+
+def test_who_casts_is_somebody_to_ask_when_all_neighbours_are_dead() -> None:
+    bench = BubbleBench()
+    known = bench.circle.acquaintances
+    bench.brings(bench.neighbours[0], a_cast(ORIGIN), valid=False)
+    assert ORIGIN.record.contact not in known.recent()
+    bench.brings(bench.neighbours[0], a_cast(ORIGIN))
+    assert known.recent()[0] == ORIGIN.record.contact

@@ -13,7 +13,7 @@ from shoal.kernel.fake_host import FakeHost
 from shoal.protocols.search.commands import Seen, Unwatch, WatchDocuments
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.documents import Document
-from shoal.protocols.search.messages import Match
+from shoal.protocols.search.messages import Match, Totals
 from shoal.protocols.search.node import SearchNode
 from shoal.protocols.search.payloads import Sighting, Watch, decode_payload, encode_item
 from shoal.protocols.search.rendezvous import NO_BUBBLE
@@ -160,3 +160,20 @@ def test_who_cannot_be_called_does_not_wait_for_calls() -> None:
     client.parts.measurement.known = TOTALS
     with pytest.raises(UsageError, match="let it listen"):
         host.command(client, WatchDocuments("air"), "t")
+
+
+def test_it_is_left_with_more_when_the_network_has_grown() -> None:
+    bench = WatchBench()
+    watch = bench.watch()
+    parts = bench.machine.parts
+    known = parts.measurement.known
+    assert known is not None
+    parts.measurement.known = Totals(known.nodes * 1.1, known.degrees * 1.1, known.squares * 1.1)
+    bench.wait(6)
+    assert bench.cast_watches() == [], "by a twentieth more nodes: not worth it"
+    parts.measurement.known = Totals(known.nodes * 2, known.degrees * 2, known.squares * 2)
+    bench.wait(6)
+    (again,) = bench.cast_watches()
+    assert again.id == watch.id
+    bench.wait(20)
+    assert bench.cast_watches() == []

@@ -132,6 +132,9 @@ class Casts:
         tokens = tokens_of(len(cast.payload))
         if id not in self._seen and not self._budget.allow(origin, now_ns, tokens):
             return [Rejected(peer, "over-budget")]
+        # Whoever casts is somebody to ask when all neighbours die at once: bubbles come from all
+        # over the network, and nearly all whom we had as neighbours are dead then, too.
+        self._circle.acquaintances.saw(cast.header.origin.contact)
         return self._handle(cast, id, peer, edge, now_ns)
 
     def _handle(

@@ -26,12 +26,17 @@ from shoal.protocols.search.queries.query import Query
 from shoal.protocols.search.watches import OWNER_WATCHES_MAX
 
 
+GROWN = 1.1  # a query that needs so many times the nodes is cast again at once
+
+
 class _Watch(msgspec.Struct, eq=False):
     id: bytes
     text: str
     query: Query
     token: Hashable
     due_ns: int
+    nodes: int = 0
+    """With so many it was left."""
     seen: dict[bytes, None] = {}
     """Digests of documents that were told."""
 
@@ -83,10 +88,14 @@ class Standing:
         return []
 
     def beat(self, now_ns: int) -> list[Effect]:
-        """Renew what would be forgotten."""
+        """Renew what would be forgotten, and what too few nodes have: data bubbles have become
+        smaller since, or the network larger."""
+        if not self._watches:
+            return []
         effects: list[Effect] = []
+        nodes = self._nodes()
         for watch in self._watches.values():
-            if watch.due_ns <= now_ns:
+            if watch.due_ns <= now_ns or nodes > GROWN * watch.nodes:
                 effects += self._renew(watch, now_ns)
         return effects
 
@@ -127,12 +136,16 @@ class Standing:
             del watch.seen[next(iter(watch.seen))]
         return [Notify(Seen(document, watch.token))]
 
+    def _nodes(self) -> int:
+        """With how many nodes a query has to be left now."""
+        return self._bubbles.query_size(self._config.confidence)
+
     def _renew(self, watch: _Watch, now_ns: int) -> list[Effect]:
-        watch.due_ns = now_ns + self._config.watch_ns // 2
+        watch.due_ns, watch.nodes = now_ns + self._config.watch_ns // 2, self._nodes()
         expires_ms = (now_ns + self._config.watch_ns) // MS_NS
         return self._cast(Watch(watch.id, watch.text, expires_ms), now_ns)
 
     def _cast(self, watch: Watch, now_ns: int) -> list[Effect]:
-        size = self._bubbles.query_size(self._config.confidence)
+        size = self._nodes()
         bubble = self._bubbles.make(watch, size, self._config.bubble_ns, now_ns, watch.id)
         return self._bubbles.cast(bubble, size, now_ns)
