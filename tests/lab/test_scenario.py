@@ -87,7 +87,10 @@ def test_delays_are_a_table_or_a_number() -> None:
         ("[network]\ndelays = true", r"network\.delays = True: expected `float \| str`"),
         ("[workload]\ninterval_ms = nan", r"workload\.interval_ms = nan"),
         ("[workload]\ndrain_s = inf", r"workload\.drain_s = inf"),
-        ("protocol = 'smoke'", r"protocol = 'smoke': no such protocol: there are streams, topics$"),
+        (
+            "protocol = 'smoke'",
+            r"protocol = 'smoke': no such protocol: there are streams, topics, search$",
+        ),
         (
             "experiment = 'speed'",
             r"experiment = 'speed': of streams there are delivery, randomness",

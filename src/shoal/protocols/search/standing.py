@@ -25,7 +25,6 @@ from shoal.protocols.search.queries.parser import parse
 from shoal.protocols.search.queries.query import Query
 from shoal.protocols.search.watches import OWNER_WATCHES_MAX
 
-
 GROWN = 1.1  # a query that needs so many times the nodes is cast again at once
 
 
