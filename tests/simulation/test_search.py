@@ -1,28 +1,17 @@
-"""Small search networks: what applications do with them, also while nodes leave and crash."""
+"""Small search networks: what applications do with them."""
 
 from __future__ import annotations
-
-from collections import Counter
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
 
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.kernel.machine import Machine
-from shoal.kernel.records import BubbleStep, Rejected
-from shoal.lab.search.network import SearchNetwork
 from shoal.protocols.search.commands import (
     CloseUser,
     ConnectUser,
     Contribute,
-    FindDocuments,
     Found,
     Joined,
     ListenUser,
-    PutDocument,
-    SearchOver,
     Seen,
     SendUser,
     Unwatch,
@@ -32,111 +21,16 @@ from shoal.protocols.search.commands import (
     UserReceived,
     WatchDocuments,
 )
-from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.documents import Life
-from shoal.protocols.search.node import SearchNode
-from shoal.sim import ConstantDelay, SimNode
-from shoal.sim.checkers import Checker, MachineInvariants
-from shoal.sim.trace import Row, TraceHash
-
-HOUR_NS = 3600 * S_NS
-MEASURED_S = 300  # two rounds and more
-CALM = SearchConfig(quick_nodes=0)  # small networks ping as seldom as large ones
-
-
-class Network(SearchNetwork):
-    """Nodes that have joined, and what they said; clients are added after them."""
-
-    def __init__(
-        self,
-        seed: int,
-        nodes: int,
-        *,
-        wire: bool = False,
-        clients: int = 0,
-        checkers: Sequence[Checker] = (),
-    ) -> None:
-        self._clients = range(nodes, nodes + clients)
-        super().__init__(
-            seed,
-            nodes + clients,
-            CALM,
-            delays=ConstantDelay(20_000_000),
-            checkers=checkers,
-            wire=wire,
-        )
-        self.told: dict[int, list[Any]] = {node.index: [] for node in self.nodes}
-        for node in self.nodes:
-            node.listeners.append(partial(self._hear, node.index))
-        self.records: Counter[str] = Counter()
-        self.simulation.trace.to(self._count)
-        self.join_all()
-        self.simulation.run_for(0.2 * len(self.nodes) + MEASURED_S)
-        assert all(self.machine(node).joined for node in self.nodes)
-
-    def make_machines(self, number: int, node: SimNode) -> Sequence[Machine]:
-        if number not in self._clients:
-            return super().make_machines(number, node)
-        known = [self.contacts[other.index] for other in self.running()[:3]]
-        rng = self.simulation.random("client", number, node.incarnation)
-        return [SearchNode(self.keys[number], known, rng, self.config, client=True)]
-
-    def _hear(self, index: int, event: Any) -> None:
-        self.told[index].append(event)
-
-    def _count(self, rows: list[Row]) -> None:
-        for _, _, record in rows:
-            if isinstance(record, Rejected):
-                self.records[record.reason] += 1
-            elif isinstance(record, BubbleStep):
-                self.records[record.outcome] += 1
-
-    # What applications do
-
-    def heard(self, node: SimNode, kind: type, token: Any = None) -> list[Any]:
-        events: list[Any] = [event for event in self.told[node.index] if type(event) is kind]
-        return [event for event in events if token is None or event.token == token]
-
-    def put(
-        self,
-        node: SimNode,
-        name: str,
-        content: dict[str, Any] | None,
-        life: Life = "fading",
-        life_ns: int = HOUR_NS,
-    ) -> None:
-        node.command(0, PutDocument(name, content, life, life_ns), ("put", name))
-
-    def find(
-        self, node: SimNode, text: str, limit: int | None = None, **more: Any
-    ) -> tuple[list[str], SearchOver]:
-        """The names of what is found, in order, and how the search ended."""
-        token = ("find", self.simulation.time_s)
-        node.command(0, FindDocuments(text, 0.99, limit, 15 * S_NS, **more), token)
-        self.simulation.run_for(16)
-        (over,) = self.heard(node, SearchOver, token)
-        return [event.document.name for event in self.heard(node, Found, token)], over
-
-    def holders(self, name: str) -> int:
-        """How many nodes keep a document that is not deleted."""
-        count = 0
-        for node in self.running():
-            machine = self.machine(node)
-            for shelf in (machine.parts.holdings._own, machine.parts.holdings._others):
-                count += any(
-                    held.document.name == name and not held.document.deleted for held in shelf.all()
-                )
-        return count
+from shoal.sim.checkers import MachineInvariants
+from shoal.sim.trace import TraceHash
+from tests.support.search_networks import HOUR_NS, MEASURED_S, Network, nodes_of
 
 
 @pytest.fixture(scope="module")
 def quiet() -> Network:
     """Forty nodes and two clients; nobody of them is lost in the tests that share it."""
     return Network(5, 40, clients=2)
-
-
-def nodes_of(network: Network, *indexes: int) -> list[SimNode]:
-    return [network.nodes[index] for index in indexes]
 
 
 # Documents
@@ -313,100 +207,6 @@ def test_nothing_was_refused_and_the_books_are_in_order(quiet: Network) -> None:
     assert refused == {}
     for node in quiet.nodes:
         quiet.machine(node).check_invariants()
-
-
-# Nodes that go
-
-
-def _mass(network: Network, round: int) -> float:
-    lakes = [network.machine(node).parts.measurement._lake for node in network.running()]
-    return sum(lake.all().totals.nodes for lake in lakes if lake.number == round)
-
-
-def test_who_leaves_hands_over_what_it_holds_of_the_measurement() -> None:
-    network = Network(11, 30)
-    machine = network.machine(network.nodes[0])
-    before = machine.parts.measurement.round
-    while machine.parts.measurement.round == before:
-        network.simulation.run_for(1)
-    network.simulation.run_for(20)  # everybody has heard of it
-    round = machine.parts.measurement.round
-
-    def most() -> float:
-        """The mass when none of it is on its way."""
-        seen = []
-        for _ in range(60):
-            network.simulation.run_for(0.05)
-            seen.append(_mass(network, round))
-        return max(seen)
-
-    assert most() == pytest.approx(30)
-    for node in network.nodes[10:15]:
-        network.leave(node)
-    network.simulation.run_for(5)
-    assert network.counts["leaves"] == 5
-    assert machine.parts.measurement.round == round
-    assert most() == pytest.approx(30)
-    network.simulation.run_for(2 * MEASURED_S)
-    known = machine.parts.measurement.known
-    assert known is not None
-    assert known.nodes == pytest.approx(25, rel=0.05)
-
-
-@pytest.mark.parametrize("crash", [False, True])
-def test_a_client_finds_another_host(crash: bool) -> None:
-    network = Network(12, 20, clients=1)
-    client = network.nodes[20]
-    hosting = network.machine(client).parts.hosting
-    first = next(node for node in network.nodes if node.id == hosting.host)
-    owner = next(node for node in network.nodes[:20] if node is not first)
-    network.put(owner, "doc", {"title": "bridge"}, "managed")
-    network.simulation.run_for(2)
-    assert network.find(client, "bridge")[0] == ["doc"]
-    end: Callable[[SimNode], None] = network.crash if crash else network.leave
-    end(first)
-    network.simulation.run_for(20)
-    assert hosting.host not in (None, first.id)
-    assert network.find(client, "bridge")[0] == ["doc"]
-
-
-def test_parts_for_the_dead_go_to_others() -> None:
-    """Half of the nodes die, and nobody notices for a while: bubbles that are cast meanwhile reach
-    as many nodes as they should once that is over."""
-    network = Network(13, 100)
-    dead = network.nodes[50:]
-    size = network.machine(network.nodes[0]).parts.bubbles.data_size()
-    for node in dead:
-        node.crash(10 * S_NS)
-    network.simulation.run_for(1)
-    for number in range(25):
-        network.put(network.nodes[number], f"doc{number}", {"title": f"word{number}"})
-    network.simulation.run_for(5)
-    unnoticed = [network.holders(f"doc{number}") for number in range(25)]
-    network.simulation.run_for(10)
-    noticed = [network.holders(f"doc{number}") for number in range(25)]
-    assert sum(unnoticed) / 25 < 0.6 * size
-    assert sum(noticed) / 25 > 0.85 * size
-    found = 0
-    for number in range(25):
-        names, _ = network.find(network.nodes[49 - number], f"word{number}")
-        found += names == [f"doc{number}"]
-    assert found >= 24
-
-
-def test_the_dead_are_missed_even_if_their_links_stay() -> None:
-    network = Network(14, 60)
-    size = network.machine(network.nodes[0]).parts.bubbles.data_size()
-    for node in network.nodes[30:]:
-        node.crash(120 * S_NS)  # as if a cable were cut
-    for number in range(20):
-        network.put(network.nodes[number], f"doc{number}", {"title": f"word{number}"})
-    network.simulation.run_for(5)
-    unnoticed = sum(network.holders(f"doc{number}") for number in range(20)) / 20
-    network.simulation.run_for(30)
-    noticed = sum(network.holders(f"doc{number}") for number in range(20)) / 20
-    assert unnoticed < 0.6 * size
-    assert noticed > 0.75 * size
 
 
 # Many at once, bytes, and one seed

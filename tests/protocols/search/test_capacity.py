@@ -5,16 +5,19 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.base.units import KIB
+from shoal.base.units import KIB, S_NS
 from shoal.protocols.search.capacity import (
-    CONGESTED_BEATS,
-    IDLE_BEATS,
+    CONGESTED_NS,
     IDLE_BELOW,
+    IDLE_NS,
     Capacity,
     locations_for,
 )
 from shoal.protocols.search.config import SearchConfig
 from tests.support.circle import CircleBench, Peer
+
+BEAT_NS = 5 * S_NS
+CONGESTED_BEATS, IDLE_BEATS = CONGESTED_NS // BEAT_NS, IDLE_NS // BEAT_NS
 
 
 @pytest.mark.parametrize(
@@ -49,27 +52,27 @@ def test_a_node_asks_for_as_many_as_it_can_afford() -> None:
 def test_who_is_congested_gives_one_up_and_keeps_half() -> None:
     capacity = Capacity(SearchConfig(locations=6))
     for _ in range(CONGESTED_BEATS - 1):
-        assert capacity.beat(1.0, congested=True) == 6
-    assert capacity.beat(1.0, congested=True) == 5
+        assert capacity.beat(1.0, BEAT_NS, congested=True) == 6
+    assert capacity.beat(1.0, BEAT_NS, congested=True) == 5
     for _ in range(CONGESTED_BEATS * 10):
-        capacity.beat(1.0, congested=True)
+        capacity.beat(1.0, BEAT_NS, congested=True)
     assert capacity.wanted == 3
 
 
 def test_a_short_congestion_changes_nothing() -> None:
     capacity = Capacity(SearchConfig(locations=6))
     for beat in range(100):
-        capacity.beat(1.0, congested=beat % CONGESTED_BEATS != 0)
+        capacity.beat(1.0, BEAT_NS, congested=beat % CONGESTED_BEATS != 0)
     assert capacity.wanted == 6
 
 
 def test_who_is_idle_takes_more_up_to_twice_as_many() -> None:
     capacity = Capacity(SearchConfig(locations=3))
     for _ in range(IDLE_BEATS - 1):
-        assert capacity.beat(0.0, congested=False) == 3
-    assert capacity.beat(0.0, congested=False) == 4
+        assert capacity.beat(0.0, BEAT_NS, congested=False) == 3
+    assert capacity.beat(0.0, BEAT_NS, congested=False) == 4
     for _ in range(IDLE_BEATS * 10):
-        capacity.beat(IDLE_BELOW / 2, congested=False)
+        capacity.beat(IDLE_BELOW / 2, BEAT_NS, congested=False)
     assert capacity.wanted == 6
 
 
@@ -88,3 +91,10 @@ def test_who_is_idle_takes_more_up_to_twice_as_many() -> None:
 def test_settings_that_cannot_work_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         SearchConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_quick_beats_change_nothing() -> None:
+    capacity = Capacity(SearchConfig(locations=6))
+    for _ in range(29):
+        assert capacity.beat(1.0, S_NS, congested=True) == 6
+    assert capacity.beat(1.0, S_NS, congested=True) == 5

@@ -190,10 +190,6 @@ def test_documents_of_our_own_have_a_shelf_that_nobody_fills() -> None:
     assert held.put_own(a_document(BOB, "01"), 0) is Verdict.NEW
     assert held.put_own(a_document(BOB, "02"), 0) is Verdict.FULL
     assert [document for document, _ in held.search(parse("kind:stream"), 9, 0)] == [own]
-    held.remove_own(own.id)
-    held.remove_own(own.id)
-    assert held.get(own.id, 0) is None
-    held.put_own(own, 0)
     held.check_invariants()
     assert held.search(parse("kind:stream"), 9, LIFE_NS) == []
 

@@ -14,10 +14,10 @@ import msgspec
 
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId, show_node_id
+from shoal.base.ordered import Ordered, Slot
 from shoal.protocols.dht.checking import Judged
 from shoal.protocols.dht.config import VALUE_OVERHEAD_BYTES, VALUES_MAX, DhtConfig
 from shoal.protocols.dht.ids import DhtId, id_of_key
-from shoal.protocols.dht.ordered import Ordered, Slot
 
 OLDER, FULL = "older", "full"
 

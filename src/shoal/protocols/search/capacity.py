@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from math import floor
 
+from shoal.base.units import S_NS
 from shoal.protocols.search.config import LOCATIONS_MIN, SearchConfig
 
-CONGESTED_BEATS = 6  # in a row: half a minute is no burst any more
-IDLE_BEATS = 60  # in a row: five minutes
+CONGESTED_NS = 30 * S_NS  # without a pause: no burst any more
+IDLE_NS = 300 * S_NS  # without a pause
 IDLE_BELOW = 0.25  # of what may be sent
 
 
@@ -35,18 +36,19 @@ class Capacity:
             self.wanted = min(worth, config.locations_max)
         self._least = max(LOCATIONS_MIN, self.wanted // 2)
         self._most = min(config.locations_max, 2 * self.wanted)
-        self._congested = 0
-        self._idle = 0
+        self._congested_ns = 0
+        self._idle_ns = 0
 
-    def beat(self, used: float, *, congested: bool) -> int:
+    def beat(self, used: float, interval_ns: int, *, congested: bool) -> int:
         """After each interval: which part of the upload was used; the number of places from now
         on."""
-        self._congested = self._congested + 1 if congested else 0
-        self._idle = self._idle + 1 if used < IDLE_BELOW and not congested else 0
-        if self._congested >= CONGESTED_BEATS:
-            self._congested = 0
+        idle = used < IDLE_BELOW and not congested
+        self._congested_ns = self._congested_ns + interval_ns if congested else 0
+        self._idle_ns = self._idle_ns + interval_ns if idle else 0
+        if self._congested_ns >= CONGESTED_NS:
+            self._congested_ns = 0
             self.wanted = max(self._least, self.wanted - 1)
-        elif self._idle >= IDLE_BEATS:
-            self._idle = 0
+        elif self._idle_ns >= IDLE_NS:
+            self._idle_ns = 0
             self.wanted = min(self._most, self.wanted + 1)
         return self.wanted

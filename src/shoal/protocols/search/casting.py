@@ -57,8 +57,6 @@ class Division(NamedTuple):
     here: bool
     """Whether the node itself is asked."""
     parts: list[Part]
-    spare: list[int]
-    """Edges that lead to others and get nothing, in order: for parts that have to be rerouted."""
 
 
 def permuted(edges: Iterable[E], bubble: bytes, node: NodeId) -> list[E]:
@@ -78,18 +76,16 @@ def divide(
             " and a split of 1 or more"
         )
     out: dict[NodeId, int] = {}
-    spare: dict[NodeId, int] = {}
     local = 1  # positions that are handled here: ours, and each redundant edge's
     for taken, (edge, peer) in enumerate(candidates):
         if taken >= split and out:
-            if peer != node and peer not in out:
-                spare.setdefault(peer, edge)
-        elif peer == node or peer in out:
+            break
+        if peer == node or peer in out:
             local += 1
         else:
             out[peer] = edge
     parts = _parts(size - local, start - local, end - local, list(out.values())) if out else []
-    return Division(start == 0, parts, list(spare.values()))
+    return Division(start == 0, parts)
 
 
 def _parts(size: int, start: int, end: int, out: Sequence[int]) -> list[Part]:

@@ -147,7 +147,7 @@ class Casts:
             return [_step(id, cast, "dropped")]
         edges = self._candidates(cast, edge)
         candidates = [Candidate(edge.number, edge.peer) for edge in edges]
-        here, parts, _ = divide(
+        here, parts = divide(
             cast.size, cast.start, cast.end, self._config.split, candidates, self._circle.ring.node
         )
         effects = self._passed(cast, id, peer, now_ns)

@@ -66,8 +66,8 @@ import msgspec
 
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId
+from shoal.base.ordered import Ordered
 from shoal.base.units import S_NS
-from shoal.protocols.dht.ordered import Ordered
 from shoal.protocols.search.documents import Document
 from shoal.protocols.search.holdings import Holdings
 

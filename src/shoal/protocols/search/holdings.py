@@ -15,8 +15,8 @@ from enum import Enum
 
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId, show_node_id
+from shoal.base.ordered import Ordered
 from shoal.base.units import MIB, S_NS
-from shoal.protocols.dht.ordered import Ordered
 from shoal.protocols.search.documents import LIFE_NS_MAX, Document
 from shoal.protocols.search.queries.query import Query
 from shoal.protocols.search.shelf import Held, Shelf, footprint
@@ -90,12 +90,6 @@ class Holdings:
     def put_own(self, document: Document, now_ns: int) -> Verdict:
         """Keep a document of one of our own applications."""
         return self._put(document, self._own, now_ns)
-
-    def remove_own(self, id: bytes) -> None:
-        """Our application has no such document any more; those who got it are to be told by a
-        deletion."""
-        if self._own.get(id):
-            self._own.remove(id)
 
     def expire(self, now_ns: int) -> None:
         """Let go of what is past its time."""

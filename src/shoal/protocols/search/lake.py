@@ -10,7 +10,7 @@ from shoal.protocols.search.messages import EdgeName, Ping, Totals
 
 NO_FISH = -(1 << 63)  # smaller than any
 NOTHING = Totals(0.0, 0.0, 0.0)
-SHARES_MAX = 4  # so many beats pass until a silent neighbour counts as gone
+SHARES_MAX = 20  # so many quick beats pass until a silent neighbour counts as gone
 
 
 class Share(NamedTuple):

@@ -253,7 +253,7 @@ class SearchNode:
         congested = parts.uplink.congested(now_ns)
         if self.config.upload_bytes_s is not None:
             parts.circle.wanted = parts.capacity.beat(
-                parts.uplink.used(beat_ns), congested=congested
+                parts.uplink.used(beat_ns), beat_ns, congested=congested
             )
         effects = parts.circle.beat(now_ns)
         for column, rate in parts.traffic.beat(beat_ns).items():

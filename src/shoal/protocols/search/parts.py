@@ -127,9 +127,10 @@ class Parts:
     def totals(self) -> Totals | None:
         """The network, as it was measured last; at least those whom we see. A young network was
         measured when it had one node."""
-        known, edges = self.measurement.known, self.circle.edges
-        if known is None or known.nodes > len(edges):
+        known = self.measurement.known
+        if known is None or known.nodes >= self._config.quick_nodes:
             return known
+        edges = self.circle.edges
         nodes, degree = len({self._node, *(edge.peer for edge in edges)}), len(edges)
         if known.nodes >= nodes:
             return known

@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import INT63_MAX
-from shoal.protocols.dht.ordered import Ordered
+from shoal.base.ordered import Ordered
 from shoal.protocols.search.documents import Document
 from shoal.protocols.search.queries.documents import document_of
 from shoal.protocols.search.queries.footprint import (

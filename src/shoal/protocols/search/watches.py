@@ -17,8 +17,8 @@ import msgspec
 
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import NodeId
+from shoal.base.ordered import Ordered
 from shoal.base.units import MS_NS, S_NS
-from shoal.protocols.dht.ordered import Ordered
 from shoal.protocols.search.addresses import AddressRecord
 from shoal.protocols.search.documents import Document
 from shoal.protocols.search.payloads import Watch
