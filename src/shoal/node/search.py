@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from shoal.base.ids import NodeId, show_node_id
 from shoal.kernel.contact import Contact
 from shoal.node.host_cache import fetch_web_cache, write_host_cache
 from shoal.node.search_role import SearchRole
+from shoal.node.tasks import Tasks
 from shoal.protocols.search.commands import Joined, Leave, Left, Meet
 from shoal.runtime import RuntimeHost
 
@@ -70,7 +71,8 @@ class NodeSearch:
         self._joined = asyncio.Event()
         self._left = asyncio.Event()
         self._tokens: dict[Token, None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
+        self.start = self._tasks.start
         self._running = False
         self._closed = False
         host.listeners.append(self._notified)
@@ -87,19 +89,11 @@ class NodeSearch:
         if self._role.section.web_cache is not None:
             self.start(self._ask_web_cache(self._role.section.web_cache))
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside what the application does; it ends with the node."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         """Leave the network in good order, and let nobody wait for a node that is gone."""
         self._closed = True
         self._joined.set()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         for token in list(self._tokens):
             token.ended()
         if not self._running:

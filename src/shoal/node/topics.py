@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from shoal.base.errors import NotFound, ShoalError, TopicUnavailable, UsageError
 from shoal.base.ids import show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey
+from shoal.node.tasks import Tasks
 from shoal.node.topic_events import Event, PublishedEvent
 from shoal.node.topic_role import TopicRole
 from shoal.protocols.dht.commands import DhtReady, Get, GetDone
@@ -105,7 +106,8 @@ class NodeTopics:
         self._ready = asyncio.Event()
         self._questions: dict[_Question, None] = {}
         self._sources: dict[Source, None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
+        self.start = self._tasks.start
         self._closed = False
         self.on_topic: Callable[[Cid, TopicDescriptor], None] = lambda id, topic: None
         """Hears of topics that are made or opened here."""
@@ -118,12 +120,6 @@ class NodeTopics:
         for topic in topics:
             self.start(self._keep(topic))
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside what the application does; it ends with the node."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         """Let nobody wait for a node that is gone."""
         self._closed = True
@@ -132,9 +128,7 @@ class NodeTopics:
             question.fail(_closed())
         for source in list(self._sources):
             source.ended()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
 
     # Topics
 

@@ -6,7 +6,7 @@ from shoal.base.ids import NodeId
 from shoal.kernel.effects import Effect, Send
 from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.config import MESSAGES_MAX, RPC_BYTES_MAX, TopicsConfig
-from shoal.protocols.topics.log import ENTRY_BYTES, Entry
+from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.messages import Lacks, PublishEvent, Rpc, Want
 from shoal.protocols.topics.state import TopicState
 from shoal.protocols.topics.tree import say, stamp
@@ -57,10 +57,10 @@ def _in_rpcs(peer: NodeId, entries: list[Entry], now_ns: int) -> list[Effect]:
     now = stamp(now_ns)
     for entry in entries:
         # An entry's size counts what it costs in memory, which is more than its bytes.
-        grown = size + entry.size + ENTRY_BYTES
+        grown = size + entry.size
         if batch and (len(batch) == MESSAGES_MAX or grown > RPC_BYTES_MAX):
             effects.append(Send(Rpc(tuple(batch)), (peer,)))
-            batch, grown = [], entry.size + ENTRY_BYTES
+            batch, grown = [], entry.size
         batch.append(PublishEvent(entry.event, now))
         size = grown
     if batch:
