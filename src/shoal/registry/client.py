@@ -1,0 +1,348 @@
+"""The registry over a chain: contracts called, answers cached, changes signed and seen through."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from shoal.base.errors import (
+    MalformedMessage,
+    NotFound,
+    RegistryRefused,
+    RegistryUnavailable,
+    UsageError,
+)
+from shoal.base.ids import NodeId, StreamId, parse_node_id, parse_stream_id, show_node_id
+from shoal.identity import PrivateKey
+from shoal.kernel.contact import ADDRESSES_MAX, Contact
+from shoal.registry import contracts
+from shoal.registry.cache import Cache
+from shoal.registry.chain import Block, Chain
+from shoal.registry.config import CACHE_ENTRIES_MAX, RegistrySection
+from shoal.registry.follower import Follower
+from shoal.registry.port import (
+    EVERYBODY,
+    FOREVER,
+    METADATA_BYTES_MAX,
+    NODES_MAX,
+    PATH_BYTES_MAX,
+    WHOM_MAX,
+    Answer,
+    Change,
+    Directory,
+    Permission,
+    Permissions,
+    StreamTerms,
+)
+from shoal.registry.sender import Sender
+
+READ_TRIES = 3  # a read across a change is made again; after so many it is not remembered
+PAGE = 16  # entries of a directory that the contract gives at once
+
+T = TypeVar("T")
+
+
+class ContractRegistry:
+    """The registry port over a chain port."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        contract: NodeId,
+        directories: dict[Directory, NodeId],
+        section: RegistrySection,
+        key: PrivateKey | None,
+    ) -> None:
+        """Use `open`. Without a key nothing can be changed."""
+        self.chain = chain
+        self.contract = contract
+        self.directories = directories
+        self._section = section
+        self._key = key
+        self._cache = Cache(CACHE_ENTRIES_MAX)
+        self._nodes: dict[Directory, tuple[Contact, ...]] = {}
+        addresses = (contract, *directories.values())
+        self._follower = Follower(
+            chain, addresses, section.depth, section.head_age_s_max, self._forget
+        )
+        self._sender = Sender(chain, self._follower, section)
+        self._polling: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls, chain: Chain, contract: NodeId, section: RegistrySection, key: PrivateKey | None
+    ) -> ContractRegistry:
+        """The registry whose Streams contract is at an address."""
+        streams, head = contracts.streams(), await chain.head()
+        try:
+            directories = {}
+            for directory in Directory:
+                function = streams.functions[directory.value]
+                raw = await chain.call(contract, function.call(), head)
+                directories[directory] = function.result(raw)
+        except (MalformedMessage, RegistryRefused) as error:
+            raise NotFound(
+                f"there is no registry at {show_node_id(contract)} on {chain.where} (chain"
+                f" {chain.chain_id}): check registry.contract, or make one with"
+                " `shoal registry deploy`"
+            ) from error
+        registry = cls(chain, contract, directories, section, key)
+        await registry._follower.poll()
+        registry._polling = asyncio.create_task(registry._follower.keep_polling(section.interval_s))
+        return registry
+
+    @property
+    def seen(self) -> Block:
+        """The block that reads are of."""
+        return self._follower.seen
+
+    async def close(self) -> None:
+        """Stop following, and let go of the chain."""
+        if self._polling is not None:
+            self._polling.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._polling
+        await self.chain.close()
+
+    # Reads
+
+    def permitted(self, stream: StreamId, who: NodeId, kind: Permission) -> Answer:
+        """Whether somebody may do something now; one look into the cache."""
+        if self._follower.age_s > self._section.staleness_s:
+            return Answer.STALE
+        now_s = time.time()
+        own: Permissions | None = self._cache.get((stream, who))
+        if own is not None and own.holds(kind, now_s):
+            return Answer.YES
+        public: Permissions | None = self._cache.get((stream, EVERYBODY))
+        if public is not None and public.holds(kind, now_s):
+            return Answer.YES
+        return Answer.UNKNOWN if own is None or public is None else Answer.NO
+
+    async def permissions(self, stream: StreamId, who: NodeId) -> Permissions:
+        """What somebody may do, what everybody may included."""
+        await self._check_age()
+        own, public = self._cache.get((stream, who)), self._cache.get((stream, EVERYBODY))
+        if own is None or public is None:
+            owner, path = _parts(stream)
+
+            async def read() -> tuple[Permissions, Permissions]:
+                packed = await self._call(
+                    self.contract, contracts.streams(), "permissions", owner, path, (who, EVERYBODY)
+                )
+                own, public = map(Permissions.unpacked, packed)
+                return own, public
+
+            def keep(found: tuple[Permissions, Permissions]) -> None:
+                self._cache.put((stream, who), found[0])
+                self._cache.put((stream, EVERYBODY), found[1])
+
+            own, public = await self._read(read, keep)
+        joined: Permissions = own.joined(public)
+        return joined
+
+    async def stream(self, stream: StreamId) -> StreamTerms:
+        """What was decided for a stream; NotFound."""
+        await self._check_age()
+        terms: StreamTerms | None = self._cache.get((stream, None))
+        if terms is None:
+            owner, path = _parts(stream)
+
+            async def read() -> StreamTerms:
+                found = await self._call(self.contract, contracts.streams(), "stream", owner, path)
+                metadata, partitions, degree, trackers, storage_nodes = found
+                return StreamTerms(metadata, partitions, degree or None, trackers, storage_nodes)
+
+            terms = await self._read(read, lambda found: self._cache.put((stream, None), found))
+        if terms.partitions == 0:
+            raise NotFound(
+                f"there is no stream {stream} in the registry {self.chain.where}: its owner makes"
+                f" it with `shoal stream create /{_parts(stream)[1]}`"
+            )
+        return terms
+
+    async def nodes(self, directory: Directory) -> tuple[Contact, ...]:
+        """The trackers, or the storage nodes, in the order of their ids."""
+        await self._check_age()
+        found = self._nodes.get(directory)
+        if found is None:
+
+            async def read() -> tuple[Contact, ...]:
+                listed: list[Contact] = []
+                while True:
+                    page = await self._call(
+                        self.directories[directory], contracts.directory(), "page", len(listed)
+                    )
+                    listed += (Contact(node, addresses) for node, addresses in page)
+                    if len(page) < PAGE:
+                        return tuple(sorted(listed, key=lambda contact: contact.node))
+
+            found = await self._read(read, lambda found: self._nodes.update({directory: found}))
+        return found
+
+    async def admin(self, directory: Directory) -> NodeId:
+        """Who lists and removes nodes."""
+        contract = self.directories[directory]
+        admin: NodeId = await self._call(contract, contracts.directory(), "admin")
+        return admin
+
+    def watch(self, since: int | None = None) -> AsyncIterator[Change]:
+        """Changes as they become final, from a block on, or from now on."""
+        return self._follower.watch(since)
+
+    # Changes
+
+    async def create(self, path: str, terms: StreamTerms) -> StreamId:
+        """Make a stream of this key."""
+        path = path.removeprefix("/")
+        stream = parse_stream_id(f"{show_node_id(self.signer().address)}/{path}")
+        _check_path(path)
+        await self._change(self.contract, "create_stream", path, _packed(terms))
+        return stream
+
+    async def edit(self, stream: StreamId, terms: StreamTerms) -> None:
+        """Replace what was decided for a stream."""
+        await self._change(self.contract, "edit_stream", *_parts(stream), _packed(terms))
+
+    async def delete(self, stream: StreamId) -> None:
+        """End a stream, and all permissions on it."""
+        await self._change(self.contract, "delete_stream", *_parts(stream))
+
+    async def grant(
+        self,
+        stream: StreamId,
+        whom: Sequence[NodeId],
+        kinds: Permission,
+        expires_s: int = FOREVER,
+    ) -> None:
+        """Give permissions until a time; other kinds stay as they are."""
+        if not time.time() < expires_s <= FOREVER:
+            raise UsageError(f"permissions until {expires_s} end before they begin: give a later")
+        await self._set_permissions(stream, whom, kinds, expires_s)
+
+    async def revoke(self, stream: StreamId, whom: Sequence[NodeId], kinds: Permission) -> None:
+        """Take permissions away."""
+        await self._set_permissions(stream, whom, kinds, 0)
+
+    async def put_node(self, directory: Directory, contact: Contact) -> None:
+        """List a node, or change where it is reached."""
+        if not 1 <= len(contact.addresses) <= ADDRESSES_MAX:
+            raise UsageError(f"a node has 1 to {ADDRESSES_MAX} addresses")
+        await self._change(self.directories[directory], "put", contact.node, contact.addresses)
+
+    async def remove_node(self, directory: Directory, node: NodeId) -> None:
+        """Take a node off the list."""
+        await self._change(self.directories[directory], "remove", node)
+
+    async def _set_permissions(
+        self, stream: StreamId, whom: Sequence[NodeId], kinds: Permission, expires_s: int
+    ) -> None:
+        if not 1 <= len(whom) <= WHOM_MAX:
+            raise UsageError(f"permissions are set for 1 to {WHOM_MAX} addresses at once")
+        arguments = (*_parts(stream), whom, int(kinds), expires_s)
+        await self._change(self.contract, "set_permissions", *arguments)
+
+    async def _change(self, contract: NodeId, function: str, *arguments: Any) -> None:
+        kind = contracts.streams() if contract == self.contract else contracts.directory()
+        data = kind.functions[function].call(*arguments)
+        await self._sender.send(self.signer(), contract, data)
+
+    def signer(self) -> PrivateKey:
+        """The key that changes are signed with; UsageError if there is none."""
+        if self._key is None:
+            raise UsageError("a change of the registry is signed: name a keystore as key in [node]")
+        return self._key
+
+    # The cache
+
+    async def _check_age(self) -> None:
+        """Nothing older than the bound is given to anybody."""
+        if self._follower.age_s <= self._section.staleness_s:
+            return
+        try:
+            await self._follower.poll()
+        except RegistryUnavailable as error:
+            raise RegistryUnavailable(
+                f"the registry was out of reach for {self._follower.age_s:.0f} s, and what is"
+                f" known of it counts for {self._section.staleness_s:g} s: {error}"
+            ) from error
+
+    async def _read(self, read: Callable[[], Awaitable[T]], keep: Callable[[T], None]) -> T:
+        """Read, and remember what was read, if nothing changed meanwhile."""
+        for _ in range(READ_TRIES):
+            changes = self._follower.changes
+            try:
+                found = await read()
+            except RegistryUnavailable:
+                # The block that we read from may have been replaced: then a poll finds another.
+                before = self._follower.seen
+                await self._follower.poll()
+                if self._follower.seen == before:
+                    raise
+                continue
+            if self._follower.changes == changes:
+                keep(found)
+                return found
+        return await read()
+
+    async def _call(
+        self, contract: NodeId, kind: contracts.Contract, function: str, *arguments: Any
+    ) -> Any:
+        called = kind.functions[function]
+        raw = await self.chain.call(contract, called.call(*arguments), self._follower.seen)
+        try:
+            return called.result(raw)
+        except MalformedMessage as error:
+            raise RegistryUnavailable(
+                f"the registry's chain at {self.chain.where} answers what cannot be: {error}"
+            ) from error
+
+    def _forget(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            match change.what:
+                case "unknown":
+                    self._cache.clear()
+                    self._nodes.clear()
+                case "directory":
+                    self._nodes.clear()
+                case "edited" if change.stream is not None:
+                    self._cache.drop((change.stream, None))
+                case "permissions" if change.stream is not None:
+                    self._cache.drop((change.stream, change.who))
+                case _ if change.stream is not None:
+                    self._cache.drop_stream(change.stream)
+
+
+def _parts(stream: StreamId) -> tuple[NodeId, str]:
+    """Owner and path of a stream."""
+    owner, _, path = parse_stream_id(stream).partition("/")
+    return parse_node_id(owner), path
+
+
+def _check_path(path: str) -> None:
+    if len(path.encode()) > PATH_BYTES_MAX:
+        raise UsageError(
+            f"path {path!r} has {len(path.encode())} bytes, the registry takes {PATH_BYTES_MAX}"
+        )
+
+
+def _packed(terms: StreamTerms) -> tuple[Any, ...]:
+    """As the contract takes them."""
+    if len(terms.metadata.encode()) > METADATA_BYTES_MAX:
+        raise UsageError(
+            f"metadata has {len(terms.metadata.encode())} bytes, the registry takes"
+            f" {METADATA_BYTES_MAX}: keep the rest elsewhere and link to it"
+        )
+    for nodes in (terms.trackers, terms.storage_nodes):
+        if len(nodes) > NODES_MAX:
+            raise UsageError(f"a stream has {NODES_MAX} trackers and storage nodes at most")
+    return (
+        terms.metadata,
+        terms.partitions,
+        terms.degree or 0,
+        terms.trackers,
+        terms.storage_nodes,
+    )
