@@ -43,8 +43,9 @@ import uvloop
 
 from shoal.base.ids import NodeId, StreamId
 from shoal.identity import PrivateKey, SeededEntropy
+from shoal.identity.stream_message import BINARY
 from shoal.kernel.contact import Contact
-from shoal.protocols.streams.commands import BINARY, JoinStream
+from shoal.protocols.streams.commands import JoinStream
 from shoal.protocols.streams.messages import Flood, Instruction, Join, Open, Ping, Pong, Status
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.publisher import Publisher

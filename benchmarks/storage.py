@@ -38,6 +38,7 @@ import uvloop
 
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
 from shoal.identity import PrivateKey, SeededEntropy, SystemEntropy
+from shoal.identity.stream_message import Body, encode_body
 from shoal.kernel.effects import Effect
 from shoal.kernel.inputs import Input
 from shoal.node import NetworkFile, Node
@@ -49,8 +50,7 @@ from shoal.node.network_file import (
     TrackerSection,
 )
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode
-from shoal.protocols.streams.messages import Body, VerifiedMessage
-from shoal.protocols.streams.wire import encode_body
+from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.runtime import RuntimeHost
 from shoal.storage.disk import StoreDisk
 from shoal.storage.store import Store

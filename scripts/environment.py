@@ -3,7 +3,7 @@
     environment.py check KIND    says by its exit code whether it does
     environment.py make KIND     installs what is missing
 
-KIND: runtime, what `./run` needs; spark, the pipeline on top, with a Java; test, all of it.
+KIND: runtime, what most commands need; spark, the pipeline on top, with a Java; test, all of it.
 
 A stamp inside .venv says what was installed. It is removed before the first change and written
 after the last, so an environment without one was interrupted, and is built from nothing. Only one

@@ -159,8 +159,6 @@ def test_the_logs_of_a_storage_node_come_in_pages() -> None:
         assert town.storage[0].storage is not None
         log = str(town.storage[0].storage.store.log)
         async with gateway_of(town.storage[0]) as client:
-            heads = await client.get("log/heads")
-            assert heads == {"own": log, "logs": [{"log": log, "first": 1, "last": 250}]}
             after, rows = 0, []
             while True:
                 page = await client.get(f"log?log={log}&after={after}&limit=100")
@@ -200,7 +198,7 @@ def test_the_logs_of_a_storage_node_come_in_pages() -> None:
         ("log?log=7", 400, "log=7: give a log's id, as log/heads names them"),
         ("log?log=" + "00" * 16, 404, "no row of log"),
         ("log?seq=5", 400, "seq=: no such value"),
-        ("log/heads?partition=x", 400, "partition=x"),
+        ("log/heads?partition=0", 400, "partition=: no such value"),
         ("log?after=" + "9" * 5000, 400, "after=9"),
         ("messages?last=" + "1" * 5000, 400, "last=1"),
     ],

@@ -30,6 +30,7 @@ def test_a_bare_interpreter_imports_what_is_packed(
         archive.extractall(tmp_path / "unpacked")
     assert len(names) == said["files"]
     assert "shoal/pipeline/report/published/streamr-propagation.tsv" in names
+    assert "pyspark_shoal/__init__.py" in names, "where Spark looks for the format"
     assert not [name for name in names if name.startswith("pyspark/") or "__pycache__" in name]
     venv.create(tmp_path / "bare", with_pip=False)
     code = (

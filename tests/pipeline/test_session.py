@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from shoal.base.errors import UsageError
 from shoal.pipeline import session
+from shoal.pipeline.class_archive import class_archive
 from shoal.pipeline.java import NoJava, find_java, java_version
 from shoal.pipeline.session import SessionSettings, spark_settings, start_session
 
@@ -69,6 +70,28 @@ def test_settings_are_ours_and_can_be_overruled() -> None:
     assert settings["spark.sql.codegen.aggregate.fastHashMap.capacityBit"] == "18"
     assert settings["spark.ui.enabled"] == "true"
     assert "TieredStopAtLevel" not in settings["spark.driver.extraJavaOptions"]
+
+
+def test_classes_are_taken_from_the_archive_of_this_java_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    java, other = tmp_path / "java", tmp_path / "other"
+    for home, build in ((java, "17.0.1"), (other, "17.0.2")):
+        home.mkdir()
+        (home / "release").write_text(build)
+    quick = SessionSettings(quick_start=True)
+
+    def options(settings: SessionSettings, home: Path) -> str:
+        return spark_settings(settings, home)["spark.driver.extraJavaOptions"]
+
+    assert "SharedArchiveFile" not in options(quick, java)
+    archive = class_archive(java)
+    archive.parent.mkdir()
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive}" in options(quick, java)
+    assert "SharedArchiveFile" not in options(quick, other)
+    assert "SharedArchiveFile" not in options(SessionSettings(), java)
 
 
 def test_the_executors_of_a_cluster_can_reach_the_driver() -> None:

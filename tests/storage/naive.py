@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import SIGNATURE_BYTES
-from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.identity.stream_message import Position
+from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.rows import Appended, Conflict, Duplicate, LogHead, LogId, Row, Stored
 
 Place = tuple[StreamId, int]

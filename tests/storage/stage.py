@@ -8,9 +8,9 @@ from pathlib import Path
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import SeededEntropy
+from shoal.identity.stream_message import Body, encode_body
 from shoal.protocols.streams.history.tail import body_digest
-from shoal.protocols.streams.messages import Body, VerifiedMessage
-from shoal.protocols.streams.wire import encode_body
+from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.config import DEFAULTS, StoreConfig
 from shoal.storage.rows import Claim, LogId, ReplicaRow, Row
 from shoal.storage.store import Store

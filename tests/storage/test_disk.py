@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
+from shoal.identity.stream_message import Position
 from shoal.kernel.disk import Disk, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
@@ -29,7 +30,7 @@ from shoal.protocols.streams.history.disk import (
 from shoal.protocols.streams.history.messages import ReadLast, ReadRange, Refused
 from shoal.protocols.streams.history.sync_messages import AskHeads, TellHeads
 from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.answers import LAST_STEPS_MAX, Answers
 from shoal.storage.config import StoreConfig
 from shoal.storage.disk import StoreDisk

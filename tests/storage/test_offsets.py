@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import INT63_MAX
-from shoal.storage.offsets import (
+from shoal.base.offsets import (
     MINUS_MAX,
     Offset,
     Order,

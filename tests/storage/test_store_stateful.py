@@ -14,7 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shoal.base.errors import NotFound, OffsetExpired, UsageError
 from shoal.base.ids import NodeId
-from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.identity.stream_message import Position
+from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.rows import Lease, LogId, ReplicaRow, Row
 from tests.storage.naive import NaiveStore, Place

@@ -14,9 +14,9 @@ def json_answer(value: Any, status: int = 200) -> web.Response:
     return web.Response(body=body, content_type="application/json", status=status)
 
 
-def problem(text: str) -> str:
-    """What is wrong, and what to do instead."""
-    return msgspec.json.encode({"error": text}).decode()
+def problem(text: str, **figures: int) -> str:
+    """What is wrong, and what to do instead; figures are for programs."""
+    return msgspec.json.encode({"error": text, **figures}).decode()
 
 
 def not_found(text: str) -> web.HTTPNotFound:

@@ -1,4 +1,5 @@
-"""The gateway's HTTP server. Reads only, for now; bound to loopback unless told otherwise."""
+"""The gateway's HTTP server, bound to loopback unless told otherwise. It reads; leases
+and what Spark queries publish it takes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId, show_node_id
 from shoal.gateway.answers import json_answer, not_found, problem
 from shoal.gateway.history import History, ReadLines
+from shoal.gateway.log import Logs
 from shoal.gateway.metrics import Metrics
+from shoal.gateway.outbox import OutboxDoor, OutboxRoutes
 from shoal.protocols.streams.estimate import estimate_delays, overlay_of
 from shoal.protocols.streams.tracked_stream import TrackedStream
 from shoal.protocols.streams.tracker import Tracker
@@ -34,7 +37,8 @@ class Gateway:
     GET /streams/{id}/estimate         delays to expect
     GET /streams/{id}/storage          who keeps it, members or not
     GET /streams/{id}/messages         history, as lines of JSON (history.py)
-    GET /streams/{id}/log, log/heads   the logs of a storage node (history.py)
+    GET /streams/{id}/log, log/heads   the logs of a storage node (log.py), and more below them
+    POST /outbox/..., GET /outbox      what Spark queries publish, with a token (outbox.py)
     Stream ids contain slashes: write them as they are.
     """
 
@@ -45,8 +49,11 @@ class Gateway:
         *,
         lines: ReadLines | None = None,
         disk: StoreDisk | None = None,
+        keeps: Callable[[StreamId], bool] | None = None,
+        outbox: OutboxDoor | None = None,
     ) -> None:
-        """Lines reads history, and the disk has what this node keeps, if it does."""
+        """Lines reads history; the disk has what this node keeps, and `keeps` says what that is;
+        the outbox takes what Spark queries publish."""
         self.address = ""
         self.metrics = Metrics(lambda: len(host.connections), disk)
         self._host = host
@@ -54,7 +61,9 @@ class Gateway:
         self._runner: web.AppRunner | None = None
         # One estimate at a time: all pairs of 2,000 nodes take a second of one core.
         self._estimating = ThreadPoolExecutor(1, thread_name_prefix="shoal-estimate")
-        self._history = History(lines, None if disk is None else disk.store)
+        self._history = History(lines)
+        self._logs = Logs(None if disk is None else disk.store, host.node, keeps)
+        self._outbox = OutboxRoutes(outbox)
         host.observers.append(self.metrics.observe)
 
     async def open(self, listen: str) -> str:
@@ -68,6 +77,8 @@ class Gateway:
         app.router.add_get("/streams/{id:.+}/estimate", self._estimate)
         app.router.add_get("/streams/{id:.+}/storage", self._storage)
         self._history.add_routes(app.router)
+        self._logs.add_routes(app.router)
+        self._outbox.add_routes(app.router)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         try:
@@ -91,7 +102,7 @@ class Gateway:
         if runner is not None:
             await runner.cleanup()
         self._estimating.shutdown()
-        self._history.close()
+        self._logs.close()
 
     async def _health(self, request: web.Request) -> web.Response:
         return json_answer(

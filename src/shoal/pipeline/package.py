@@ -24,9 +24,12 @@ from shoal.pipeline.revision import PACKED, source_commit
 KECCAK = "safe-pysha3" if sys.platform == "linux" else "pycryptodome"  # as in identity/keccak.py
 NEEDS = (
     "aiohttp", "coincurve", "cryptography", KECCAK, "lmdb", "msgspec", "numpy", "pandas", "picows",
-    "pyarrow", "scipy",
+    "pyarrow", "scipy", "zstandard",
 )  # fmt: skip
 """What reports and runs of the lab import on executors. Spark itself is there already."""
+
+OWN = ("shoal", "pyspark_shoal")
+"""Our packages, side by side wherever we run; the second is where Spark looks for our format."""
 
 UNPACKED = "shoal_environment"
 """The folder that executors unpack it into, in their working directory."""
@@ -95,11 +98,12 @@ def _own_version() -> str:
 
 def _own_files() -> Iterator[tuple[str, Path]]:
     """Shoal's own, from wherever it runs: installed or not."""
-    root = Path(__file__).parents[1]
-    for file in root.rglob("*"):
-        name = f"shoal/{file.relative_to(root).as_posix()}"
-        if file.is_file() and not _LEFT_OUT.search(name):
-            yield name, file
+    root = Path(__file__).parents[2]
+    for package in OWN:
+        for file in (root / package).rglob("*"):
+            name = file.relative_to(root).as_posix()
+            if file.is_file() and not _LEFT_OUT.search(name):
+                yield name, file
 
 
 def _files(packages: dict[str, str]) -> Iterator[tuple[str, Path]]:

@@ -97,7 +97,7 @@ def read_runs(session: SparkSession, folder: str, *, verify: bool = False) -> Ru
 
 def find_runs(folder: str, *, verify: bool = False) -> tuple[list[FoundRun], list[Problem]]:
     """The runs of a folder that can be read, and why the others cannot; needs no Spark."""
-    system, path, prefix = _resolve(folder)
+    system, path, prefix = resolve_folder(folder)
     runs, problems = [], []
     known: dict[str, str] = {}
     with ThreadPoolExecutor(FOOTERS_AT_ONCE) as threads:
@@ -122,7 +122,7 @@ def find_runs(folder: str, *, verify: bool = False) -> tuple[list[FoundRun], lis
     return runs, problems
 
 
-def _resolve(folder: str) -> tuple[fs.FileSystem, str, str]:
+def resolve_folder(folder: str) -> tuple[fs.FileSystem, str, str]:
     """The file system of a folder, its path there, and what makes that path a URI again."""
     if "://" not in folder:
         # With its scheme, since a cluster may take bare paths for those of another file system.

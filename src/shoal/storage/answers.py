@@ -13,6 +13,8 @@ from shoal.protocols.streams.history.disk import DiskAnswer, FindLast, Lacking, 
 from shoal.protocols.streams.history.messages import (
     LOGS_MAX,
     PAGE_ROWS_MAX,
+    Counted,
+    CountKept,
     Cursor,
     Head,
     Heads,
@@ -45,6 +47,7 @@ from shoal.storage.store import Store
 
 LAST_STEPS_MAX = 25  # half a million keys, a quarter of a second: a rare publisher's last messages
 PLACE_BYTES, HEAD_BYTES = 32, 37  # on the wire, at most; of a place without its stream's id
+COUNT_PAGES_MAX = 8  # what one question counts: a publisher asks about a page or two
 STRETCHES_MAX = 16  # reads for one question for messages, a megabyte each at most
 
 
@@ -59,6 +62,7 @@ class Answers:
             FindLast: self._more_of_last,
             ReadLog: self._log,
             ReadHeads: self._heads,
+            CountKept: self._count,
             AskHeads: self._stream_heads,
             AskRows: self._rows,
             AskMessages: self._messages,
@@ -125,6 +129,24 @@ class Answers:
         first = [_head(own, heads.pop(own))]
         others = [_head(log, head) for log, head in heads.items()]
         return Heads(question.request, own.bytes, tuple([*first, *others][:LOGS_MAX]))
+
+    def _count(self, question: CountKept) -> Counted:
+        count, after = 0, None
+        for _ in range(COUNT_PAGES_MAX):
+            page = self._store.page(
+                question.stream,
+                question.partition,
+                PageLimits(PAGE_ROWS_MAX, PAGE_BYTES_MAX),
+                from_position=question.begin,
+                to_position=question.end,
+                publisher=question.publisher,
+                chain=question.chain,
+                after=after,
+            )
+            count, after = count + len(page.rows), page.next
+            if after is None:
+                break
+        return Counted(question.request, count)
 
     # Other storage nodes
 

@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.base.errors import MalformedMessage, NotFound, RemoteError, ShoalError, UsageError
 from shoal.base.ids import MessageId
+from shoal.identity.stream_message import decode_body
 from shoal.kernel.disk import DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
@@ -33,7 +34,6 @@ from shoal.protocols.streams.history.disk import (
     encode,
 )
 from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.streams.wire import decode_body
 from shoal.storage.answers import Answers
 from shoal.storage.errors import LogDiverged, StoreError
 from shoal.storage.rows import Conflict, ReplicaRow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.base.errors import RemoteError, ShoalError
+from shoal.base.errors import RemoteError, ShoalError, UsageError
 
 
 class StoreError(ShoalError):
@@ -27,3 +27,19 @@ class StoreFull(StoreError):
 
 class LogDiverged(RemoteError):
     """A node's log says something else about a seq than it did before: it is not the same log."""
+
+
+class OutboxFull(StoreError):
+    """No room in an outbox now; there will be when what is sealed has been published."""
+
+
+class OutboxTooSmall(StoreError):
+    """One batch that is larger than the whole outbox: waiting does not help."""
+
+
+class Fenced(UsageError):
+    """A newer run of the same query has taken over: whoever hears this must stop."""
+
+
+class NotStaged(UsageError):
+    """What is to be sealed was not handed in, or was swept up since: the batch must run again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from shoal.base.errors import InvariantViolated, NotFound, OffsetExpired, UsageError
@@ -29,6 +29,9 @@ from shoal.storage.layout import (
 )
 from shoal.storage.names import Names
 from shoal.storage.rows import LogHead, LogId, LogPage, Row
+
+Match = Callable[[bytes], bool]
+"""Whether a key of `messages` is asked for."""
 
 
 class LogAt(NamedTuple):
@@ -81,8 +84,10 @@ class Logs:
         after_seq: int,
         limit: int,
         minus: Mapping[LogId, int],
+        match: Match | None = None,
     ) -> LogPage:
-        """One page of rows after a seq, without those that are in another log up to a seq."""
+        """One page of rows after a seq, without those that are in another log up to a seq, and
+        without those whose key does not match."""
         if limit < 1:
             raise UsageError(f"a page of {limit} rows: ask for 1 or more")
 
@@ -90,7 +95,7 @@ class Logs:
             at = self.find(txn, log, stream, partition)
             check_available(at, after_seq)
             rows_max = min(limit, self._config.page_rows_max)
-            return self._page(txn, at, after_seq, rows_max, self._minus(txn, at, minus))
+            return self._page(txn, at, after_seq, rows_max, self._minus(txn, at, minus), match)
 
         return self._database.read(work)
 
@@ -141,7 +146,13 @@ class Logs:
         return self._database.read(work)
 
     def _page(
-        self, txn: Txn, at: LogAt, after_seq: int, limit: int, minus: Mapping[int, int]
+        self,
+        txn: Txn,
+        at: LogAt,
+        after_seq: int,
+        limit: int,
+        minus: Mapping[int, int],
+        match: Match | None,
     ) -> LogPage:
         head = LogHead(at.head.first, at.head.last)
         rows: list[Row] = []
@@ -155,7 +166,10 @@ class Logs:
                     raise InvariantViolated(f"log {at.log} has no row {through + 1}")
                 through += 1
                 entry = read_entry(value)
-                if not minus or not self._is_in(txn, at.place + entry.tail, minus):
+                message_key = at.place + entry.tail
+                if (match is None or match(message_key)) and not (
+                    minus and self._is_in(txn, message_key, minus)
+                ):
                     row = self._row(txn, at, at.place, through, entry)
                     rows.append(row)
                     size_bytes += len(row.signed)

@@ -9,12 +9,12 @@ removes are not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.ids import INT63_MAX, MessageId, NodeId, StreamId
+from shoal.identity.stream_message import Position
 from shoal.protocols.streams.history.tail import body_digest
-from shoal.protocols.streams.messages import Position
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
 from shoal.storage.layout import (
@@ -28,12 +28,11 @@ from shoal.storage.layout import (
     publisher_of,
     read_message,
     tail_of,
+    timestamp_of,
 )
+from shoal.storage.logs import Match
 from shoal.storage.names import Names
 from shoal.storage.rows import Claim, Row
-
-Match = Callable[[bytes], bool]
-"""Whether a key of `messages` is asked for."""
 
 
 class _Span(NamedTuple):
@@ -286,6 +285,17 @@ def matching(publisher: NodeId | None, chain: str | None) -> Match | None:
         return None if publisher is None else lambda key: publisher_of(key) == publisher
     name = chain.encode()
     return lambda key: chain_of(key) == name and publisher in (None, publisher_of(key))
+
+
+def in_log(publisher: NodeId | None, from_ms: int | None, to_ms: int | None) -> Match | None:
+    """The filter of a log: by publisher, and by message time, both ends included."""
+    by_publisher = matching(publisher, None)
+    if from_ms is None and to_ms is None:
+        return by_publisher
+    begin, end = from_ms or 0, INT63_MAX if to_ms is None else to_ms
+    if by_publisher is None:
+        return lambda key: begin <= timestamp_of(key[PLACE_BYTES:]) <= end
+    return lambda key: begin <= timestamp_of(key[PLACE_BYTES:]) <= end and by_publisher(key)
 
 
 def _span(place: Place, begin: Position | None, end: Position | None) -> _Span:

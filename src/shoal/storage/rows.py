@@ -96,7 +96,7 @@ class LogPage(msgspec.Struct, frozen=True, gc=False):
 
     rows: list[Row]
     through: int
-    """Go on after this seq. Above the last row's if rows were left out as `minus`."""
+    """Go on after this seq. Above the last row's if rows were left out: `minus`, or a filter."""
     head: LogHead
 
 

@@ -9,7 +9,8 @@ from types import TracebackType
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import Entropy
-from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.identity.stream_message import Position
+from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.audit import audit
 from shoal.storage.config import DEFAULTS, StoreConfig
 from shoal.storage.database import Database
@@ -18,7 +19,7 @@ from shoal.storage.layout import Txn, split_head_key
 from shoal.storage.leases import Leases
 from shoal.storage.logs import Logs, PlaceHeads
 from shoal.storage.names import Names
-from shoal.storage.reading import LastScan, Page, PageLimits, Reader, matching
+from shoal.storage.reading import LastScan, Page, PageLimits, Reader, in_log, matching
 from shoal.storage.replicas import ReplicaIngest, advance, check_range
 from shoal.storage.retention import Retainer
 from shoal.storage.rows import (
@@ -205,10 +206,16 @@ class Store:
         after_seq: int,
         limit: int,
         minus: Mapping[LogId, int] = _NOTHING,
+        *,
+        publisher: NodeId | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
     ) -> LogPage:
         """One page of a log's rows after a seq, without messages that are in the logs of `minus`
-        up to their seqs. OffsetExpired if the first of them is gone."""
-        return self._logs.read(log, stream, partition, after_seq, limit, minus)
+        up to their seqs; of one publisher, or of a message time, if so asked. OffsetExpired if the
+        first of them is gone."""
+        match = in_log(publisher, from_ms, to_ms)
+        return self._logs.read(log, stream, partition, after_seq, limit, minus, match)
 
     def heads(self, stream: StreamId, partition: int) -> dict[LogId, LogHead]:
         """First and last seq available of every log held at a place, the own one included."""

@@ -1,0 +1,239 @@
+"""The logs of a storage node over HTTP: pages of rows, what is held, seqs by time, and leases.
+
+People read pages as JSON. Programs ask for format=msgpack: rows come as their publishers signed
+them, so that whoever computes on them checks them himself, and a page is large, for a reader of
+millions of rows pays for each question.
+
+Leases are the one thing that a client can change here. They cost a place in the store (10,000 of
+them in all, an hour each at most) and hold retention back; so they are taken only of logs that have
+rows here, and the gateway is bound to loopback unless its operator says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from shoal.base.errors import NotFound, UsageError
+from shoal.base.ids import (
+    INT63_MAX,
+    PARTITIONS_MAX,
+    NodeId,
+    StreamId,
+    parse_stream_id,
+    show_node_id,
+)
+from shoal.base.log_pages import (
+    LOG_MEDIA_TYPE,
+    PAGE_ROWS_MAX,
+    HeldLog,
+    Sought,
+    StreamHeads,
+    encode_rows,
+)
+from shoal.base.units import S_NS
+from shoal.gateway.answers import json_answer
+from shoal.gateway.log_reading import LogQuestion, read_json_page, read_page
+from shoal.gateway.values import Explained, Values
+from shoal.identity.stream_message import decode_body
+from shoal.storage.rows import Lease, LogId, LogPage, Row
+from shoal.storage.store import Store
+
+JSON_ROWS_MAX = 1_000
+JSON_ROWS = 100
+LEASE_S_MAX = 3_600
+
+T = TypeVar("T")
+
+
+class Logs:
+    """The part of a gateway that serves logs; each path begins with /streams/{id}.
+
+    GET    /log?partition=P&log=UUID&after=SEQ&upto=SEQ&limit=N    rows after a seq; if wanted,
+               &minus=UUID:SEQ,...                 without what is in those logs up to their seqs
+               &from=T&to=T&publisher=0x...        of a message time, of a publisher
+               &format=msgpack                     for programs: base/log_pages.py
+    GET    /log/heads                              what is held of every log, by partition
+    GET    /log/seek?partition=P&log=UUID&time=T   the first seq that came in then or later
+    PUT    /log/lease?partition=P&log=UUID&after=SEQ&holder=NAME&seconds=S
+    DELETE /log/lease?partition=P&log=UUID&holder=NAME
+    """
+
+    def __init__(
+        self,
+        store: Store | None,
+        node: NodeId,
+        keeps: Callable[[StreamId], bool] | None = None,
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._keeps = keeps
+        # One at a time, beside the disk thread: a reader of logs must not take the machine over.
+        # Short questions do not wait behind pages.
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="shoal-log")
+        self._asking = ThreadPoolExecutor(1, thread_name_prefix="shoal-heads")
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Serve."""
+        router.add_get("/streams/{id:.+}/log/heads", self._heads)
+        router.add_get("/streams/{id:.+}/log/seek", self._seek)
+        router.add_put("/streams/{id:.+}/log/lease", self._lease)
+        router.add_delete("/streams/{id:.+}/log/lease", self._release)
+        router.add_get("/streams/{id:.+}/log", self._log)
+
+    def close(self) -> None:
+        """Leave no thread behind."""
+        self._reading.shutdown()
+        self._asking.shutdown()
+
+    # Reading
+
+    async def _log(self, request: web.Request) -> web.Response:
+        with Explained():
+            store, stream, values = self._asked(request)
+            form = values.get("format") or "json"
+            if form not in ("json", "msgpack"):
+                raise UsageError(f"format={form}: give json, or msgpack")
+            for_people = form == "json"
+            rows_max = JSON_ROWS_MAX if for_people else PAGE_ROWS_MAX
+            question = LogQuestion(
+                log=values.log("log") or store.log,
+                stream=stream,
+                partition=_partition(values),
+                after=values.number("after", 0, INT63_MAX, 0),
+                upto=values.number("upto", 0, INT63_MAX, INT63_MAX),
+                limit=values.number("limit", 1, rows_max, JSON_ROWS if for_people else rows_max),
+                minus=values.minus("minus"),
+                from_ms=_ms(values.time("from")),
+                to_ms=_ms(values.time("to")),
+                publisher=values.node("publisher"),
+            )
+            values.check_all_known()
+            if for_people:
+                page = await self._read(read_json_page, store, question)
+                return json_answer(_shown(question.log, page))
+            rows = await self._read(read_page, store, question)
+            return web.Response(body=encode_rows(rows), content_type=LOG_MEDIA_TYPE)
+
+    async def _heads(self, request: web.Request) -> web.Response:
+        with Explained():
+            store, stream, values = self._asked(request)
+            values.check_all_known()
+            heads = await self._work(store.stream_heads, stream)
+            held = {
+                partition: [HeldLog(log, head.first, head.last) for log, head in at.logs.items()]
+                for partition, at in sorted(heads.items())
+            }
+            kept = bool(held) or (self._keeps is not None and self._keeps(stream))
+            return json_answer(StreamHeads(show_node_id(self._node), store.log, kept, held))
+
+    async def _seek(self, request: web.Request) -> web.Response:
+        with Explained():
+            store, stream, values = self._asked(request)
+            partition, log = _partition(values), values.log("log") or store.log
+            when = values.time("time")
+            values.check_all_known()
+            if when is None:
+                raise UsageError("time=: give milliseconds since 1970, or 2026-01-31T12:00:00Z")
+            ingest_ns = min(max(0, round(when.timestamp() * 1_000_000) * 1_000), INT63_MAX)
+
+            def work() -> Sought:
+                seq = store.first_seq_at(log, stream, partition, ingest_ns)
+                return Sought(log, seq, store.heads(stream, partition)[log].last)
+
+            return json_answer(await self._work(work))
+
+    # Leases
+
+    async def _lease(self, request: web.Request) -> web.Response:
+        with Explained():
+            store, stream, values = self._asked(request)
+            partition, log = _partition(values), _named_log(values)
+            after = values.number("after", 0, INT63_MAX, 0)
+            seconds = values.number("seconds", 1, LEASE_S_MAX, LEASE_S_MAX)
+            holder = _holder(values)
+            values.check_all_known()
+
+            def work() -> int:
+                # A lease on a stream that never was here would take one of its names for ever.
+                if log not in store.heads(stream, partition) or not store.stream_heads(stream):
+                    raise NotFound(f"log {log} has no rows of {stream!r}, partition {partition}")
+                now_ns = time.time_ns()
+                expires_ns: int = now_ns + seconds * S_NS
+                store.lease(Lease(holder, log, stream, partition, after, expires_ns), now_ns)
+                return expires_ns
+
+            return json_answer({"expires_ns": await self._work(work)})
+
+    async def _release(self, request: web.Request) -> web.Response:
+        with Explained():
+            store, stream, values = self._asked(request)
+            partition, log, holder = _partition(values), _named_log(values), _holder(values)
+            values.check_all_known()
+            released = await self._work(store.release, holder, log, stream, partition)
+            return json_answer({"released": released})
+
+    def _asked(self, request: web.Request) -> tuple[Store, StreamId, Values]:
+        if self._store is None:
+            raise NotFound("this node keeps nothing: ask a storage node of the stream")
+        return self._store, parse_stream_id(request.match_info["id"]), Values(request)
+
+    async def _read(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._reading, work, *arguments)
+
+    async def _work(self, work: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._asking, work, *arguments)
+
+
+def _partition(values: Values) -> int:
+    partition: int = values.number("partition", 0, PARTITIONS_MAX - 1, 0)
+    return partition
+
+
+def _named_log(values: Values) -> LogId:
+    log = values.log("log")
+    if log is None:
+        raise UsageError("log=: a lease is of one log: give its id, as log/heads names them")
+    return log
+
+
+def _holder(values: Values) -> str:
+    holder = values.get("holder")
+    if not holder:
+        raise UsageError("holder=: whose lease it is: give a name")
+    return holder
+
+
+def _ms(when: datetime | None) -> int | None:
+    return None if when is None else round(when.timestamp() * 1000)
+
+
+def _shown(log: LogId, page: LogPage) -> dict[str, Any]:
+    return {
+        "log": str(log),
+        "first": page.head.first,
+        "last": page.head.last,
+        "through": page.through,
+        "rows": [_shown_row(row) for row in page.rows],
+    }
+
+
+def _shown_row(row: Row) -> dict[str, Any]:
+    body = decode_body(row.signed)
+    return {
+        "seq": row.seq,
+        "ingest_ns": row.ingest_ns,
+        "timestamp_ms": body.id.timestamp_ms,
+        "sequence": body.id.sequence,
+        "publisher": show_node_id(NodeId(body.id.publisher)),
+        "chain": body.id.chain,
+        "content_type": body.content_type,
+        "content": b64encode(body.content).decode(),
+    }

@@ -1,0 +1,191 @@
+"""The outbox of a node over HTTP: what Spark's sink speaks to.
+
+It makes the node publish, so each request needs the node's token: `Authorization: Bearer TOKEN`.
+Whoever is told 429 waits and tries again; whoever is told 409 has been fenced, and must stop.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from shoal.base.errors import NotFound, UsageError
+from shoal.base.ids import StreamId, parse_stream_id
+from shoal.base.outbox_requests import (
+    BODY_BYTES_MAX,
+    SEAL_BYTES_MAX,
+    DiscardRequest,
+    EpochRequest,
+    Row,
+    SealRequest,
+    StageRequest,
+)
+from shoal.base.units import KIB
+from shoal.gateway.answers import json_answer, not_found, problem
+from shoal.storage.errors import Fenced, NotStaged, OutboxFull, OutboxTooSmall, StoreError
+from shoal.storage.outbox_types import Attempt, ChunkPlace, SealAnswer
+
+RETRY_S = 1  # what a full outbox asks a task to wait
+SMALL_BYTES_MAX = 16 * KIB
+
+T = TypeVar("T")
+
+_stage_decoder = msgspec.msgpack.Decoder(StageRequest)
+
+
+class OutboxDoor(Protocol):
+    """The outbox of a node, as the node has it."""
+
+    token: str
+
+    async def take_epoch(self, query: str, run: str, stream: StreamId, *, once: bool) -> int: ...
+
+    async def stage(self, stream: StreamId, at: ChunkPlace, rows: Sequence[Row]) -> bool: ...
+
+    async def seal(
+        self, query: str, epoch: int, batch: int, attempts: Sequence[Attempt]
+    ) -> SealAnswer: ...
+
+    async def discard(self, query: str, epoch: int, batch: int) -> None: ...
+
+    async def state(self, query: str | None = None) -> Any: ...
+
+
+class OutboxRoutes:
+    """The part of a gateway that takes rows in.
+
+    POST /outbox/epoch     a run of a query: its epoch; fences all runs before
+    POST /outbox/stage     a chunk of rows of a task
+    POST /outbox/seal      which attempts are the batch
+    POST /outbox/discard   the batch was given up
+    GET  /outbox?query=ID  what is held, of all queries or one
+    """
+
+    def __init__(self, door: OutboxDoor | None) -> None:
+        self._door = door
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Serve."""
+        router.add_post("/outbox/epoch", self._epoch)
+        router.add_post("/outbox/stage", self._stage)
+        router.add_post("/outbox/seal", self._seal)
+        router.add_post("/outbox/discard", self._discard)
+        router.add_get("/outbox", self._state)
+
+    async def _epoch(self, request: web.Request) -> web.Response:
+        door = self._admitted(request)
+        asked = await _json(request, EpochRequest, SMALL_BYTES_MAX)
+        with _Explained():
+            stream = parse_stream_id(asked.stream)
+            epoch = await door.take_epoch(asked.query, asked.run, stream, once=asked.once)
+        return json_answer({"epoch": epoch})
+
+    async def _stage(self, request: web.Request) -> web.Response:
+        door = self._admitted(request)
+        body = await _body(request, BODY_BYTES_MAX)
+        with _Explained():
+            try:
+                asked = _stage_decoder.decode(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise UsageError(f"this is no chunk of rows: {error}") from None
+            at = ChunkPlace(
+                asked.query, asked.epoch, asked.batch, asked.partition, asked.attempt, asked.chunk
+            )
+            taken = await door.stage(parse_stream_id(asked.stream), at, asked.rows)
+        return json_answer({"sealed": not taken})
+
+    async def _seal(self, request: web.Request) -> web.Response:
+        door = self._admitted(request)
+        asked = await _json(request, SealRequest, SEAL_BYTES_MAX)
+        attempts = [Attempt(one.partition, one.attempt, one.chunks) for one in asked.attempts]
+        with _Explained():
+            answer = await door.seal(asked.query, asked.epoch, asked.batch, attempts)
+        return json_answer(answer)
+
+    async def _discard(self, request: web.Request) -> web.Response:
+        door = self._admitted(request)
+        asked = await _json(request, DiscardRequest, SMALL_BYTES_MAX)
+        with _Explained():
+            await door.discard(asked.query, asked.epoch, asked.batch)
+        return json_answer({})
+
+    async def _state(self, request: web.Request) -> web.Response:
+        door = self._admitted(request)
+        with _Explained():
+            return json_answer(await door.state(request.query.get("query")))
+
+    def _admitted(self, request: web.Request) -> OutboxDoor:
+        if self._door is None:
+            raise not_found("this node has no outbox: add [outbox] to its network file")
+        shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(shown.encode(), self._door.token.encode()):
+            raise web.HTTPUnauthorized(
+                text=problem(
+                    "this is not the outbox's token: send `Authorization: Bearer TOKEN` with the"
+                    " one that `token` under [outbox] in the node's network file names"
+                ),
+                content_type="application/json",
+            )
+        return self._door
+
+
+async def _body(request: web.Request, bytes_max: int) -> bytes:
+    """All of it, unless it is too much: the server's own limit is for questions."""
+    body = bytearray()
+    async for piece in request.content.iter_any():
+        body += piece
+        if len(body) > bytes_max:
+            raise web.HTTPRequestEntityTooLarge(
+                bytes_max,
+                len(body),
+                text=problem(f"more than {bytes_max} bytes: send smaller chunks"),
+                content_type="application/json",
+            )
+    return bytes(body)
+
+
+async def _json(request: web.Request, kind: type[T], bytes_max: int) -> T:
+    body = await _body(request, bytes_max)
+    with _Explained():
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UsageError(f"{request.path}: {error}") from None
+
+
+class _Explained:
+    """Turns what an outbox raises into the status that says so."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, OutboxFull):
+            raise web.HTTPTooManyRequests(
+                text=problem(str(error)),
+                content_type="application/json",
+                headers={"Retry-After": str(RETRY_S)},
+            ) from error
+        if isinstance(error, OutboxTooSmall):
+            most = BODY_BYTES_MAX  # of a body; here it is the outbox that is too small
+            raise web.HTTPRequestEntityTooLarge(
+                most, most, text=problem(str(error)), content_type="application/json"
+            ) from error
+        if isinstance(error, NotFound):
+            raise not_found(str(error)) from error
+        for raised, status in _STATUS:
+            if isinstance(error, raised):
+                text = problem(str(error))
+                raise status(text=text, content_type="application/json") from error
+
+
+_STATUS: tuple[tuple[type[Exception], type[web.HTTPException]], ...] = (
+    (Fenced, web.HTTPConflict),
+    (NotStaged, web.HTTPPreconditionFailed),
+    (UsageError, web.HTTPBadRequest),
+    (StoreError, web.HTTPServiceUnavailable),
+)

@@ -1,0 +1,1 @@
+"""Streams as Delta tables: begin with land.py."""

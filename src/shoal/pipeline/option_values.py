@@ -1,0 +1,36 @@
+"""Values of Spark options that source and sink have in common."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from shoal.base.errors import UsageError
+
+SECONDS_MAX = 86_400
+
+
+def gateway_address(option: str, text: str) -> str:
+    """Where a gateway is, without what an address may have besides."""
+    url = urlsplit(text)
+    try:
+        port_fits = url.port is None or url.port > 0
+    except ValueError:
+        port_fits = False
+    plain = not (url.query or url.fragment or url.username or url.path.strip("/"))
+    if url.scheme not in ("http", "https") or not url.hostname or not port_fits or not plain:
+        raise UsageError(
+            f"{option}: {text!r} is no address of a gateway: write http://host:port, as in"
+            " http://127.0.0.1:7780"
+        )
+    return f"{url.scheme}://{url.netloc}"
+
+
+def patience(text: str | None, otherwise: float) -> float:
+    """patienceSeconds, in seconds."""
+    try:
+        seconds = otherwise if text is None else float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise UsageError(f"patienceSeconds = {text!r}: give seconds, 0 to {SECONDS_MAX}")
+    return seconds

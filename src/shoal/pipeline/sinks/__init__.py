@@ -1,0 +1,1 @@
+"""DataFrames into streams: Spark's sink, through a node's outbox."""

@@ -1,0 +1,89 @@
+"""`spark.read.format("shoal")`: the end is pinned on the driver, when the query is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import msgspec
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from shoal.base.offsets import Offset, PartitionOffset
+from shoal.pipeline.sources.client import LogServers
+from shoal.pipeline.sources.filters import Pushed, pushed
+from shoal.pipeline.sources.following import Follower
+from shoal.pipeline.sources.leases import LEASE_S, take
+from shoal.pipeline.sources.options import SourceOptions
+from shoal.pipeline.sources.ranges import LogRange, split
+from shoal.pipeline.sources.reading import read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, part: LogRange) -> None:
+        super().__init__(part)
+        self.part = part
+
+
+class _Pushing:
+    """`pushFilters` of a reader, which Spark calls if its session has push-down switched on. Where
+    that is off, Spark refuses readers that have a `pushFilters` of their own: it tells by
+    `__func__`, and this one passes for none."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, reader: BatchReader) -> None:
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._reader.pushed = pushed(filters)
+        return filters  # Spark applies all of them again
+
+
+class BatchReader(DataSourceReader):
+    """One batch read."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self.pushed = Pushed()
+        self.pushFilters = _Pushing(self)  # type: ignore[method-assign]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The tasks, each a range of a log."""
+        follower = Follower(self._options)
+        try:
+            start = follower.place_of(self._options.starting)
+            ranges = follower.ranges(start, self._options.ending)
+            _hold(self._options, ranges)
+            narrowed = [self._narrowed(follower, part) for part in ranges]
+        finally:
+            follower.close()
+        rows = self._options.rows_per_task
+        return [RangePartition(task) for part in narrowed for task in split(part, rows)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """On an executor."""
+        if isinstance(partition, RangePartition):  # another one stands for no tasks at all
+            yield from read_range(self._options, partition.part, self.pushed.wanted)
+
+    def _narrowed(self, follower: Follower, part: LogRange) -> LogRange:
+        """Only what came in while the filters say: ingest times never go back in a log."""
+        after, upto = part.after, part.upto
+        if self.pushed.ingest_from_ms is not None:
+            after = max(after, follower.seek(part, self.pushed.ingest_from_ms) - 1)
+        if self.pushed.ingest_to_ms is not None:
+            upto = min(upto, follower.seek(part, self.pushed.ingest_to_ms + 1) - 1)
+        return msgspec.structs.replace(part, after=after, upto=max(after, upto))
+
+
+def _hold(options: SourceOptions, ranges: Sequence[LogRange]) -> None:
+    """Nobody says when a batch read is over: it has as long as a lease lasts."""
+    servers = LogServers(options.servers, options.stream, patience_s=0.0)
+    offset = Offset({part.partition: PartitionOffset(part.log, part.after) for part in ranges})
+    take(servers, f"spark-batch-{uuid4().hex}", offset, LEASE_S)
+    servers.close()

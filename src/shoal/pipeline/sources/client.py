@@ -1,0 +1,259 @@
+"""Storage nodes over HTTP: any of them that has what is asked for will do.
+
+One connection per server, kept open. A server that cannot be reached, or does not have it, is
+passed over for the next one; when all were asked in vain, they are asked again for a while.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+from uuid import UUID
+
+from shoal.base.errors import (
+    HistoryUnavailable,
+    MalformedMessage,
+    NotFound,
+    OffsetExpired,
+    ShoalError,
+    UsageError,
+)
+from shoal.base.ids import StreamId
+from shoal.base.log_pages import (
+    LogRows,
+    Sought,
+    StreamHeads,
+    decode_heads,
+    decode_rows,
+    decode_sought,
+)
+from shoal.pipeline.sources.ranges import LogRange, RowFilter
+
+TIMEOUT_S = 10.0
+PAGE_TIMEOUT_S = 30.0  # a server reads one page after the other, and many executors ask
+PAUSE_S = 0.5  # before all servers are asked again
+AWAY_S = 10.0  # a server that let us wait is left alone for so long, if others answer
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+
+T = TypeVar("T")
+
+
+class ServerAway(ShoalError):
+    """No answer, or none that can be used."""
+
+
+class LogServer:
+    """One storage node. Not for two threads at once."""
+
+    def __init__(self, address: str, stream: StreamId) -> None:
+        self.address = address
+        self.away_until_s = 0.0
+        self._path = f"/streams/{quote(stream, safe='/')}/log"
+        self._connection: HTTPConnection | None = None
+
+    def ask(self, method: str, below: str, timeout_s: float = TIMEOUT_S, **query: Any) -> bytes:
+        """One question; ServerAway, or what the status means, if it has no answer."""
+        words = {name: value for name, value in query.items() if value is not None}
+        target = f"{self._path}{below}?{urlencode(words, safe=':,')}"
+        used_before = self._connection is not None
+        try:
+            status, body = self._exchange(method, target, timeout_s)
+        except (OSError, HTTPException) as error:
+            self.close()
+            if used_before and not isinstance(error, TimeoutError):
+                return self.ask(
+                    method, below, timeout_s, **query
+                )  # it was closed while nobody looked
+            if isinstance(error, TimeoutError):
+                self.away_until_s = time.monotonic() + AWAY_S
+            raise ServerAway(str(error) or type(error).__name__) from error
+        if status == 200:
+            return body
+        raise _error(status, body)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _exchange(self, method: str, target: str, timeout_s: float) -> tuple[int, bytes]:
+        if self._connection is None:
+            url = urlsplit(self.address)
+            kind = HTTPSConnection if url.scheme == "https" else HTTPConnection
+            self._connection = kind(url.netloc, timeout=TIMEOUT_S)
+            self._connection.connect()
+        self._connection.sock.settimeout(timeout_s)
+        self._connection.request(method, target)
+        response = self._connection.getresponse()
+        body = response.read(ANSWER_BYTES_MAX + 1)
+        if len(body) > ANSWER_BYTES_MAX:
+            raise HTTPException(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+        return response.status, body
+
+
+class LogServers:
+    """All storage nodes that a read may ask."""
+
+    def __init__(self, addresses: Sequence[str], stream: StreamId, patience_s: float) -> None:
+        self.stream = stream
+        self._servers = [LogServer(address, stream) for address in addresses]
+        self._patience_s = patience_s
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    def heads(self) -> list[StreamHeads]:
+        """What each server has that answers; NotFound if none of them keeps the stream."""
+
+        def all_at_once() -> list[StreamHeads] | None:
+            now_s = time.monotonic()
+            asked = [s for s in self._servers if s.away_until_s <= now_s] or self._servers
+            with ThreadPoolExecutor(len(asked)) as threads:
+                answers = list(threads.map(_heads_or_problem, asked))
+            problems.update(zip((s.address for s in asked), answers, strict=True))
+            return [answer for answer in answers if isinstance(answer, StreamHeads)] or None
+
+        problems: dict[str, Any] = {}
+        heads = self._patiently("what they have", all_at_once, problems)
+        if not any(answer.kept for answer in heads):
+            asked = ", ".join(server.address for server in self._servers)
+            raise NotFound(
+                f"no server keeps stream {self.stream} (asked: {asked}): name one that does;"
+                " a stream is kept where `storage` under [[streams]] in the network file says so"
+            )
+        return heads
+
+    def rows(
+        self, part: LogRange, after: int, wanted: RowFilter, limit: int | None = None
+    ) -> LogRows:
+        """The next page after a seq; OffsetExpired if whoever answers has let go of it."""
+        query = {
+            "format": "msgpack",
+            "partition": part.partition,
+            "log": part.log,
+            "after": after,
+            "upto": part.upto,
+            "limit": limit,
+            "minus": ",".join(f"{log}:{seq}" for log, seq in sorted(part.minus.items())) or None,
+            **wanted.query(),
+        }
+
+        def ask(server: LogServer) -> LogRows:
+            page = decode_rows(server.ask("GET", "", PAGE_TIMEOUT_S, **query))
+            check_page(part, after, page, everything=not (part.minus or wanted.query()))
+            return page
+
+        what = f"log {part.log}, partition {part.partition}, {after + 1} to {part.upto}"
+        return self._first(what, ask)
+
+    def seek(self, log: UUID, partition: int, when_ms: int) -> int:
+        """The first seq that came in then or later, or the next to be given. All are asked: one may
+        not have the log that far yet, and another may have let go of its beginning."""
+
+        def all_in_turn() -> list[Sought] | None:
+            answers = []
+            for server in self._servers:
+                try:
+                    raw = server.ask("GET", "/seek", partition=partition, log=log, time=when_ms)
+                    answers.append(decode_sought(raw))
+                except (ServerAway, NotFound, MalformedMessage) as error:
+                    problems[server.address] = error
+            return answers or None
+
+        problems: dict[str, Any] = {}
+        answers = self._patiently(f"log {log} by time", all_in_turn, problems)
+        found = [answer.seq for answer in answers if answer.seq <= answer.last]
+        return min(found) if found else max(answer.seq for answer in answers)
+
+    def everywhere(self, method: str, below: str, **query: Any) -> int:
+        """Tell every server; how many took it."""
+        taken = 0
+        for server in self._servers:
+            try:
+                server.ask(method, below, **query)
+                taken += 1
+            except ShoalError:
+                continue
+        return taken
+
+    def _first(self, what: str, ask: Callable[[LogServer], T]) -> T:
+        """The answer of the first server that has one, which is asked first next time too."""
+
+        def in_turn() -> T | None:
+            for server in list(self._servers):
+                try:
+                    answer = ask(server)
+                except (ServerAway, NotFound, OffsetExpired, MalformedMessage) as error:
+                    problems[server.address] = error
+                else:
+                    self._servers.remove(server)
+                    self._servers.insert(0, server)
+                    return answer
+            if not any(isinstance(problem, ServerAway) for problem in problems.values()):
+                _raise_expired(problems)  # nobody is left who could have it
+            return None
+
+        problems: dict[str, Any] = {}
+        return self._patiently(what, in_turn, problems)
+
+    def _patiently(self, what: str, attempt: Callable[[], T | None], problems: dict[str, Any]) -> T:
+        end_s = time.monotonic() + self._patience_s
+        while True:
+            problems.clear()
+            found = attempt()
+            if found is not None:
+                return found
+            if time.monotonic() + PAUSE_S > end_s:
+                _raise_expired(problems)
+                said = "; ".join(f"{address}: {error}" for address, error in problems.items())
+                raise HistoryUnavailable(
+                    f"no server gave {what} of {self.stream} for {self._patience_s:g} s ({said}):"
+                    " start one that has it, name more servers, or wait longer (patienceSeconds)"
+                )
+            time.sleep(PAUSE_S)
+
+
+def check_page(part: LogRange, after: int, page: LogRows, *, everything: bool) -> None:
+    """MalformedMessage for rows that were not asked for, or a page that leads nowhere."""
+    if page.log != part.log:
+        raise MalformedMessage(f"rows of log {page.log} instead of {part.log}")
+    if not after < page.through <= part.upto:
+        raise MalformedMessage(f"it has log {part.log} up to {page.last} only, not {part.upto}")
+    before = after
+    for row in page.rows:
+        if not before < row.seq <= page.through or (everything and row.seq != before + 1):
+            raise MalformedMessage(f"row {row.seq} after row {before} of log {part.log}")
+        before = row.seq
+    if everything and before != page.through:
+        raise MalformedMessage(f"rows {before + 1} to {page.through} of log {part.log} are missing")
+
+
+def _raise_expired(problems: dict[str, Any]) -> None:
+    expired = [error for error in problems.values() if isinstance(error, OffsetExpired)]
+    if expired:
+        raise min(expired, key=lambda error: error.first_seq)
+
+
+def _heads_or_problem(server: LogServer) -> StreamHeads | ShoalError:
+    try:
+        return decode_heads(server.ask("GET", "/heads"))
+    except (ServerAway, NotFound, MalformedMessage) as error:
+        return error
+
+
+def _error(status: int, body: bytes) -> ShoalError:
+    try:
+        said = json.loads(body)
+        text = str(said["error"])
+    except (ValueError, TypeError, KeyError):
+        return ServerAway(f"HTTP status {status}")
+    if status == 410:
+        first, last = said.get("first", 1), said.get("last", 0)
+        return OffsetExpired(text, first_seq=int(first), last_seq=int(last))
+    return {404: NotFound, 400: UsageError}.get(status, ServerAway)(text)

@@ -1,0 +1,198 @@
+"""The driver's side of a read: where it begins, how far it may go, and which log it goes along.
+
+When the owner of a log is gone, the read goes on along another server's own log, from the first row
+on that it does not have yet: `{"log":B,"seq":m,"minus":{A:n}}`. That server must know what A was up
+to n; otherwise rows would come twice, and only a user can say that he wants that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from shoal.base.errors import HistoryUnavailable, OffsetExpired
+from shoal.base.offsets import Offset, PartitionOffset
+from shoal.pipeline.sources.client import PAUSE_S, LogServers
+from shoal.pipeline.sources.options import Point, SourceOptions
+from shoal.pipeline.sources.planning import Heads, Lost, Step, Target, step
+from shoal.pipeline.sources.ranges import EVERYTHING, LogRange, ranges_between, ranges_to
+
+log = logging.getLogger("shoal.pipeline")
+
+
+class Ahead(NamedTuple):
+    """Where a read goes next."""
+
+    offset: Offset
+    newest: Offset
+
+
+class _Stuck(NamedTuple):
+    partition: int
+    at: PartitionOffset
+    best: dict[str, int]
+    """By owner, how far servers have what was read."""
+
+
+class Follower:
+    """Follows a stream through the logs of its storage nodes."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._servers = LogServers(options.servers, options.stream, options.patience_s)
+
+    def close(self) -> None:
+        self._servers.close()
+
+    def place_of(self, point: Point) -> Offset:
+        """The offset of a point, of all partitions that there are."""
+        if isinstance(point, Offset):
+            return point
+        heads = self._heads()
+        found = {}
+        for partition in heads.partitions:
+            along = heads.best(partition)
+            if along is not None:
+                newest = heads.newest(partition, along)
+            elif (alone := heads.longest(partition)) is not None:
+                # Too few servers have any of it yet: "latest" is not to mean all of it later.
+                along, newest = alone.log, alone.last
+            else:
+                continue
+            found[partition] = PartitionOffset(along, self._seq_of(point, partition, along, newest))
+        return Offset(found)
+
+    def pinned(self, point: Point = "latest") -> Target:
+        """What there is now, or had come in by a time: a target that does not move."""
+        heads = self._heads()
+        if not isinstance(point, datetime):
+            return heads.newest
+        return lambda partition, log: self._seq_of(
+            point, partition, log, heads.newest(partition, log)
+        )
+
+    def ranges(self, start: Offset, point: Point) -> list[LogRange]:
+        """All that is after start, up to a point that is pinned now."""
+        if isinstance(point, Offset):
+            return ranges_to(start, point)
+        at, found, target = start, list[LogRange](), self.pinned(point)
+        while True:
+            offset = self.ahead(at, target=target).offset
+            if offset == at:
+                return found
+            found += ranges_between(at, offset)
+            at = offset
+
+    def ahead(self, at: Offset, limit: int | None = None, target: Target | None = None) -> Ahead:
+        """How far a read may go from here; OffsetExpired if rows on the way are gone, and the
+        options do not say to go on."""
+        end_s = time.monotonic() + self._options.patience_s
+        while True:
+            heads = self._heads()
+            planned = step(at, heads, limit, target)
+            self._check_lost(planned.lost)
+            ahead, stuck = self._moved(at, planned, heads)
+            if not stuck:
+                return ahead
+            if time.monotonic() + PAUSE_S > end_s:
+                raise _stuck_error(stuck)
+            time.sleep(PAUSE_S)
+
+    def seek(self, part: LogRange, when_ms: int) -> int:
+        """The first seq of a log that came in then or later."""
+        return self._servers.seek(part.log, part.partition, when_ms)
+
+    # Steps
+
+    def _heads(self) -> Heads:
+        return Heads(self._servers.heads(), self._options.min_replicas)
+
+    def _seq_of(self, point: Point, partition: int, log: UUID, newest: int) -> int:
+        """The last row before a point."""
+        if point == "latest" or not newest:
+            return newest
+        when_ms = max(0, round(point.timestamp() * 1000)) if isinstance(point, datetime) else 0
+        return min(newest, self._servers.seek(log, partition, when_ms) - 1)
+
+    def _check_lost(self, lost: Sequence[Lost]) -> None:
+        for rows in lost:
+            text = (
+                f"log {rows.log}, partition {rows.partition}, was read up to {rows.after}, and the"
+                f" servers have it from {rows.first} on: retention was faster"
+            )
+            if self._options.fail_on_data_loss:
+                raise OffsetExpired(
+                    f"{text}. Keep rows for longer, or set failOnDataLoss to false to go on",
+                    first_seq=rows.first,
+                )
+            log.warning("%s; what lies between is skipped", text)
+
+    def _moved(self, at: Offset, planned: Step, heads: Heads) -> tuple[Ahead, list[_Stuck]]:
+        offset, newest = dict(planned.offset.partitions), dict(planned.newest.partitions)
+        stuck: list[_Stuck] = []
+        for partition in planned.stranded:
+            here = at.partitions[partition]
+            moved = self._move(partition, here, heads, stuck)
+            if moved is not None:
+                offset[partition] = moved
+                end = max(moved.seq, heads.newest(partition, moved.log))
+                newest[partition] = PartitionOffset(moved.log, end, moved.minus)
+        return Ahead(Offset(offset), Offset(newest)), stuck
+
+    def _move(
+        self, partition: int, here: PartitionOffset, heads: Heads, stuck: list[_Stuck]
+    ) -> PartitionOffset | None:
+        """The same place in a log that grows; None if there is none, or none that knows enough,
+        which is then said in `stuck`."""
+        known: dict[str, int] = {}
+        for other in heads.growing(partition):
+            minus = here.reached()
+            begun = minus.pop(other, 0)
+            has = heads.at_owner(partition, other)
+            if not self._options.fail_on_data_loss:
+                minus = {log: min(seq, has.get(log, 0)) for log, seq in minus.items()}
+                minus = {log: seq for log, seq in minus.items() if seq}
+            lacking = [log for log, seq in minus.items() if has.get(log, 0) < seq]
+            if not lacking:
+                first = heads.first(partition, other) or 1
+                begin = begun or first - 1
+                return self._first_unread(
+                    LogRange(
+                        partition=partition,
+                        log=other,
+                        after=begin,
+                        upto=max(begin, heads.newest(partition, other)),
+                        minus=minus,
+                        fresh=begun == 0,
+                    )
+                )
+            known[str(other)] = has.get(lacking[0], 0)
+        if known:
+            stuck.append(_Stuck(partition, here, known))
+        return None
+
+    def _first_unread(self, part: LogRange) -> PartitionOffset:
+        """Before the first row of a log that was not read in another one."""
+        after = part.after
+        while after < part.upto:
+            page = self._servers.rows(part, after, EVERYTHING, limit=1)
+            if page.rows:
+                after = page.rows[0].seq - 1
+                break
+            after = page.through
+        return PartitionOffset(part.log, after, part.minus)
+
+
+def _stuck_error(stuck: Sequence[_Stuck]) -> HistoryUnavailable:
+    partition, at, known = stuck[0]
+    best = "; ".join(f"the owner of {log} up to {seq}" for log, seq in known.items())
+    return HistoryUnavailable(
+        f"partition {partition} was read along log {at.log} up to {at.seq}, whose node does not"
+        f" answer, and of those that do none has all of what was read ({best}): start that node"
+        " again, or set failOnDataLoss to false to go on, where some rows may come twice."
+        " With minReplicas = 2 nothing is read that only one node has"
+    )

@@ -1,0 +1,132 @@
+"""What `.option(...)` says to the source, checked before anything is asked of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from shoal.base.errors import UsageError
+from shoal.base.ids import StreamId, parse_stream_id
+from shoal.base.offsets import Offset
+from shoal.base.times import parse_time
+from shoal.pipeline.option_values import gateway_address, patience
+from shoal.pipeline.sources.checkpoints import parse_given_offset
+
+ROWS_PER_TASK = 100_000
+"""What one task reads of a larger range: some seconds of signatures on one core."""
+
+PATIENCE_S = 30.0
+
+Point: TypeAlias = Literal["earliest", "latest"] | datetime | Offset
+"""Where to begin or to end; a time is that of ingest."""
+
+KNOWN = {
+    "servers": "HTTP addresses of storage nodes, with commas between",
+    "stream": "the id of a stream",
+    "startingOffsets": "earliest, latest, an offset as JSON, or a time of ingest",
+    "endingOffsets": "the same, of a batch read; what came in later is left out",
+    "maxRowsPerTrigger": "rows of one micro-batch at most",
+    "maxRecordsPerPartition": f"rows of one task at most, {ROWS_PER_TASK} unless told otherwise",
+    "failOnDataLoss": "true, or false to go on where rows are gone",
+    "mode": "PERMISSIVE: a bad record is a row with `error`; FAILFAST: it ends the query",
+    "minReplicas": "servers that must have a row before it is read, 1 unless told otherwise",
+    "patienceSeconds": f"how long servers may be away, {PATIENCE_S:.0f} unless told otherwise",
+}
+_BY_LOWER = {name.lower(): name for name in KNOWN}
+
+
+class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one read."""
+
+    servers: tuple[str, ...]
+    stream: StreamId
+    starting: Point
+    ending: Point
+    rows_per_trigger: int | None
+    rows_per_task: int
+    fail_on_data_loss: bool
+    fail_fast: bool
+    min_replicas: int
+    patience_s: float
+
+
+def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
+    """The options of a read; UsageError names what is wrong. Names are read in any case."""
+    options: dict[str, str] = {}
+    for name, value in given.items():
+        known = _BY_LOWER.get(name.lower())
+        if known is None:
+            raise UsageError(f"option {name!r}: there is none; known are {', '.join(KNOWN)}")
+        options[known] = value.strip()
+    for name in ("servers", "stream"):
+        if not options.get(name):
+            raise UsageError(f"option {name!r} is missing: give {KNOWN[name]}")
+    if streaming and "endingOffsets" in options:
+        raise UsageError("endingOffsets is for batch reads: a stream has no end; leave it out")
+    if not streaming and "maxRowsPerTrigger" in options:
+        raise UsageError("maxRowsPerTrigger is for streams: bound a batch by endingOffsets")
+    stream = parse_stream_id(options["stream"])
+    starting = options.get("startingOffsets", "latest" if streaming else "earliest")
+    servers = tuple(
+        gateway_address("servers", text.strip()) for text in options["servers"].split(",")
+    )
+    parsed = SourceOptions(
+        servers=tuple(dict.fromkeys(servers)),
+        stream=stream,
+        starting=_point("startingOffsets", starting, stream),
+        ending=_point("endingOffsets", options.get("endingOffsets", "latest"), stream),
+        rows_per_trigger=_count(options, "maxRowsPerTrigger", None),
+        rows_per_task=_count(options, "maxRecordsPerPartition", ROWS_PER_TASK) or ROWS_PER_TASK,
+        fail_on_data_loss=_flag(options, "failOnDataLoss"),
+        fail_fast=_mode(options.get("mode", "PERMISSIVE")),
+        min_replicas=_count(options, "minReplicas", 1) or 1,
+        patience_s=patience(options.get("patienceSeconds"), PATIENCE_S),
+    )
+    if not streaming and parsed.starting == "latest":
+        raise UsageError("startingOffsets = latest: a batch would be empty; begin earlier")
+    if parsed.ending == "earliest":
+        raise UsageError("endingOffsets = earliest: a batch would be empty; end later")
+    if parsed.min_replicas > len(parsed.servers):
+        raise UsageError(
+            f"minReplicas = {parsed.min_replicas}, but {len(parsed.servers)} servers are named:"
+            " name more of them, for each is asked what it has"
+        )
+    return parsed
+
+
+def _point(name: str, text: str, stream: StreamId) -> Point:
+    if text.lower() == "earliest":
+        return "earliest"
+    if text.lower() == "latest":
+        return "latest"
+    if text.startswith("{"):
+        return parse_given_offset(name, text, stream)
+    try:
+        return parse_time(name, text)
+    except UsageError as error:
+        raise UsageError(f"{error}; or earliest, latest, or an offset as JSON") from None
+
+
+def _count(options: Mapping[str, str], name: str, otherwise: int | None) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return otherwise
+    if not (text.isascii() and text.isdecimal() and 1 <= len(text) <= 18 and int(text) > 0):
+        raise UsageError(f"{name} = {text!r}: give a whole number, 1 or more")
+    return int(text)
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "true").lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"{name} = {text!r}: give true or false")
+    return text == "true"
+
+
+def _mode(text: str) -> bool:
+    if text.upper() not in ("PERMISSIVE", "FAILFAST"):
+        raise UsageError(f"mode = {text!r}: give PERMISSIVE or FAILFAST")
+    return text.upper() == "FAILFAST"

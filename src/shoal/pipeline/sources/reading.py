@@ -1,0 +1,45 @@
+"""What an executor does: read its range of a log, page by page, from whoever has it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from shoal.base.errors import OffsetExpired
+from shoal.pipeline.sources.client import LogServers
+from shoal.pipeline.sources.options import SourceOptions
+from shoal.pipeline.sources.ranges import LogRange, RowFilter
+from shoal.pipeline.sources.rows import arrow_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("shoal.pipeline")
+
+
+def read_range(
+    options: SourceOptions, part: LogRange, wanted: RowFilter
+) -> Iterator[pa.RecordBatch]:
+    """Batches of the rows of a range, the same whichever server gives them."""
+    servers = LogServers(options.servers, options.stream, options.patience_s)
+    try:
+        after = part.after
+        while after < part.upto:
+            try:
+                page = servers.rows(part, after, wanted)
+            except OffsetExpired as error:
+                if (
+                    not (part.fresh or not options.fail_on_data_loss)
+                    or error.first_seq <= after + 1
+                ):
+                    raise
+                if not part.fresh:
+                    log.warning("%s; it is skipped", error)
+                after = error.first_seq - 1
+                continue
+            if page.rows:
+                yield arrow_batch(options.stream, part, page.rows, fail_fast=options.fail_fast)
+            after = page.through
+    finally:
+        servers.close()

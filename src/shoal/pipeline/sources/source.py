@@ -1,0 +1,59 @@
+"""The format "shoal"; `pyspark_shoal` has it under the name that Spark looks for.
+
+Writing is in `shoal.pipeline.sinks`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from shoal.base.errors import UsageError
+from shoal.pipeline.sources.options import parse_options
+from shoal.pipeline.sources.rows import ARROW_SCHEMA
+
+
+class DefaultSource(DataSource):
+    """`format("shoal")`, batch and streaming."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "shoal"
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(ARROW_SCHEMA)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from shoal.pipeline.sources.batch import BatchReader
+
+        _check_schema(schema)
+        return BatchReader(parse_options(self.options, streaming=False))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from shoal.pipeline.sources.stream import StreamReader
+
+        _check_schema(schema)
+        return StreamReader(parse_options(self.options, streaming=True))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from shoal.pipeline.sinks.writer import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from shoal.pipeline.sinks.writer import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
+
+
+def _check_schema(schema: StructType) -> None:
+    if schema != from_arrow_schema(ARROW_SCHEMA):
+        columns = ", ".join(ARROW_SCHEMA.names)
+        raise UsageError(f"the columns of shoal are always {columns}: leave `schema` out")

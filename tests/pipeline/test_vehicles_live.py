@@ -1,0 +1,155 @@
+"""Live and history over the same hour: they differ by the rows of `late`, and by nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows
+
+from shoal.pipeline.jobs.vehicles import RowsDropped, start_live, write
+from shoal.pipeline.vehicles.clean import READING, good_readings, parse_readings
+from shoal.pipeline.vehicles.fleet import Fleet, FleetSettings, in_sent_order
+from shoal.pipeline.vehicles.lateness import late_readings, positions
+from shoal.pipeline.vehicles.rules import Rules
+from shoal.pipeline.vehicles.tables import vehicle_tables
+from tests.pipeline.vehicle_frames import SPARK_SOURCE, said_row, source_rows, write_source
+
+pytestmark = pytest.mark.spark
+
+HOUR_S = 3600.0
+FILES = 2
+"""What the first batch leaves open is closed by the second, and by the one without rows after it:
+more batches do the same again, and each takes a second or more of every query."""
+FLUSH_S = 2 * HOUR_S
+"""A reading of another vehicle, long after: it closes what the hour left open."""
+FLUSH_HOUR = "2026-03-01T09"
+SOME_LATE = Rules(lateness_s=30.0)
+NONE_LATE = Rules(lateness_s=100.0)
+"""The fleet holds messages back for up to ninety seconds."""
+
+
+@pytest.fixture(scope="module")
+def hour(tmp_path_factory: pytest.TempPathFactory) -> str:
+    settings = FleetSettings(
+        vehicles=20, routes=2, rate=3.0, duration_s=HOUR_S, stuck=2, bunches=1,
+        dropouts_per_hour=12.0, malformed=0.01, repeated=0.01,
+    )  # fmt: skip
+    rows = source_rows(in_sent_order(Fleet(settings).messages()))
+    step = -(-len(rows) // FILES)
+    parts = [rows[begin : begin + step] for begin in range(0, len(rows), step)]
+    flush = said_row(FLUSH_S, vehicle="flush", route="flush", seq=len(rows) + 1)
+    parts[-1].append(flush)
+    return write_source(tmp_path_factory.mktemp("hour"), parts)
+
+
+SMALL_BATCHES = {
+    # Every batch of every operator costs a task for each of them.
+    "spark.sql.shuffle.partitions": "1",
+    # Compiling takes longer than interpreting a thousand rows.
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    before = {name: str(spark.conf.get(name)) for name in SMALL_BATCHES}
+    for name, value in SMALL_BATCHES.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
+
+
+def stream(spark: SparkSession, folder: str) -> DataFrame:
+    return spark.readStream.schema(SPARK_SOURCE).option("maxFilesPerTrigger", 1).parquet(folder)
+
+
+def run_live(
+    spark: SparkSession, folder: str, rules: Rules, checkpoints: Path, names: Sequence[str]
+) -> Counter[Any]:
+    sinks = dict.fromkeys(names, write("memory"))
+    live = start_live(
+        stream(spark, folder), sinks, str(checkpoints), rules, trigger={"availableNow": True}
+    )
+    try:
+        live.wait()
+    finally:
+        live.stop()
+    return told({name: spark.table(f"vehicles_{name}") for name in names})
+
+
+def history(
+    spark: SparkSession, folder: str, rules: Rules, names: Sequence[str], *, include_late: bool
+) -> Counter[Any]:
+    source = spark.read.schema(SPARK_SOURCE).parquet(folder)
+    tables = vehicle_tables(source, rules, include_late=include_late)
+    return told({name: tables[name] for name in names})
+
+
+def told(tables: dict[str, DataFrame]) -> Counter[Any]:
+    """What would be published, by table, without what is only there to push the watermark."""
+    # One query for all of them: what they have in common is then done once.
+    parts = [table.select(F.lit(name), "value") for name, table in tables.items()]
+    rows = [tuple(row) for row in reduce(DataFrame.unionAll, parts).collect()]
+    return Counter(row for row in rows if "flush" not in row[1] and FLUSH_HOUR not in row[1])
+
+
+def of(name: str, rows: Counter[Any]) -> Counter[Any]:
+    return Counter({row: count for row, count in rows.items() if row[0] == name})
+
+
+def test_history_and_live_are_the_same_when_nothing_is_late(
+    spark: SparkSession, hour: str, tmp_path: Path
+) -> None:
+    live = run_live(spark, hour, NONE_LATE, tmp_path, ["alerts"])
+    assert live == history(spark, hour, NONE_LATE, ["alerts", "late"], include_late=True)
+    assert live.total() == 6
+
+
+def test_history_and_live_differ_by_what_is_late_and_by_nothing_else(
+    spark: SparkSession, hour: str, tmp_path: Path
+) -> None:
+    names = ("trips", "speeds", "late")
+    live = run_live(spark, hour, SOME_LATE, tmp_path, names)
+    # Without the rows of `late`, history is what live was.
+    assert live == history(spark, hour, SOME_LATE, names, include_late=False)
+    assert of("late", live).total() > 50
+    # And they matter: with them history is another one.
+    everything = history(spark, hour, SOME_LATE, names, include_late=True)
+    assert of("late", live) == of("late", everything)
+    assert of("speeds", live) != of("speeds", everything)
+    assert of("trips", live) != of("trips", everything)
+
+
+def test_the_readings_of_history_are_those_of_live_and_the_late_ones(
+    spark: SparkSession, hour: str
+) -> None:
+    source = spark.read.schema(SPARK_SOURCE).parquet(hour)
+    good = good_readings(parse_readings(source, SOME_LATE))
+    late = set(late_readings(good, SOME_LATE).select(*READING).collect())
+    in_time = Counter(positions(good, SOME_LATE, include_late=False).collect())
+    everything = Counter(positions(good, SOME_LATE, include_late=True).collect())
+    assert late
+    assert everything == in_time + Counter(late)
+
+
+def test_rows_that_spark_drops_behind_our_back_are_an_error(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # Two partitions that are read an hour apart. Spark goes by the watermark of the batch before,
+    # so that the first to lose rows is the third.
+    ahead = [said_row(HOUR_S + second, seq=second) | {"partition": 1} for second in range(1, 4)]
+    behind = [said_row(second, seq=second) for second in range(1, 6)]
+    folder = write_source(tmp_path / "in", [ahead[:2], ahead[2:], behind])
+    live = start_live(
+        stream(spark, folder), {"speeds": write("memory")},
+        str(tmp_path / "checkpoints"), trigger={"availableNow": True},
+    )  # fmt: skip
+    with pytest.raises(RowsDropped, match=r"\{'speeds': 5\}.*raise it"):
+        live.wait()

@@ -1,0 +1,251 @@
+"""An outbox by example; its random lives are in test_outbox_stateful.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shoal.base.errors import NotFound, UsageError
+from shoal.base.ids import NodeId, StreamId
+from shoal.base.units import MS_NS, S_NS
+from shoal.identity import SeededEntropy
+from shoal.identity.stream_message import Position
+from shoal.storage.errors import (
+    Fenced,
+    OutboxFull,
+    OutboxTooSmall,
+    StoreDamaged,
+    StoreError,
+    StoreFormatUnknown,
+)
+from shoal.storage.key_values import KeyValueFile
+from shoal.storage.outbox import Outbox
+from shoal.storage.outbox_types import Attempt, ChunkPlace, OutboxConfig, Sending
+
+OWNER = NodeId(bytes(20))
+STREAM = StreamId("0x" + "ab" * 20 + "/out")
+NOW_MS = 1_700_000_000_000
+NOW_NS = NOW_MS * MS_NS
+
+
+def opened(folder: Path, owner: NodeId = OWNER, **bounds: int) -> Outbox:
+    return Outbox(folder, owner, SeededEntropy("outbox"), OutboxConfig(**bounds))
+
+
+def stage(
+    box: Outbox,
+    rows: list[bytes],
+    *,
+    batch: int = 0,
+    task: int = 0,
+    chunk: int = 0,
+    stream: int = 0,
+) -> bool:
+    at = ChunkPlace("q", 1, batch, task, 0, chunk)
+    return box.stage(at, {stream: [(1, row) for row in rows]}, NOW_NS)
+
+
+def sent(box: Outbox, after: int = -1, now_ns: int = NOW_NS) -> Sending:
+    (number,) = box.waiting()
+    sending = box.begin(number, after, now_ns)
+    assert sending is not None
+    return sending
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Outbox:
+    box = opened(tmp_path / "box")
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    return box
+
+
+def test_a_seal_gives_places_in_the_order_of_tasks_and_chunks(box: Outbox) -> None:
+    stage(box, [b"d"], task=1)
+    stage(box, [b"a", b"b"])
+    stage(box, [b"c"], chunk=1)
+    assert box.seal("q", 1, 0, [Attempt(1, 0, 1), Attempt(0, 0, 2)], NOW_NS).rows == 4
+    first = sent(box)
+    second = sent(box, first.place)
+    third = sent(box, second.place)
+    assert [part.rows for part in (first, second, third)] == [
+        [(1, b"a"), (1, b"b")],
+        [(1, b"c")],
+        [(1, b"d")],
+    ]
+    assert (first.first, first.previous) == (Position(NOW_MS, 0), None)
+    assert (second.first, second.previous) == (Position(NOW_MS, 2), Position(NOW_MS, 1))
+    assert (third.first, third.previous) == (Position(NOW_MS, 3), Position(NOW_MS, 2))
+
+
+def test_each_partition_of_the_stream_has_a_chain_from_its_beginning(box: Outbox) -> None:
+    stage(box, [b"a"], stream=0)
+    stage(box, [b"b"], task=1, stream=3)
+    box.seal("q", 1, 0, [Attempt(0, 0, 1), Attempt(1, 0, 1)], NOW_NS)
+    one, two = sent(box), sent(box, 0)
+    assert (one.partition, two.partition, one.chain == two.chain) == (0, 3, True)
+    assert one.first == two.first == Position(NOW_MS, 0)
+    assert two.previous is None
+
+
+def test_the_chain_goes_on_after_all_is_forgotten_but_its_head(tmp_path: Path) -> None:
+    box = opened(tmp_path / "box")
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    stage(box, [b"a", b"b"])
+    box.seal("q", 1, 0, [Attempt(0, 0, 1)], NOW_NS)
+    before = sent(box)
+    box.done(before.query, before.place)
+    assert (box.size_bytes, box.waiting()) == (0, [])
+    box.close()
+    box = opened(tmp_path / "box")
+    assert box.seal("q", 1, 0, [Attempt(0, 0, 1)], NOW_NS).replayed
+    assert not stage(box, [b"other rows of the same batch"])
+    stage(box, [b"c"], batch=1)
+    box.seal("q", 1, 1, [Attempt(0, 0, 1)], NOW_NS - S_NS)  # the clock was put back
+    after = sent(box)
+    assert (after.chain, after.previous) == (before.chain, Position(NOW_MS, 1))
+    assert after.first == Position(NOW_MS, 2)
+
+
+def test_what_was_not_sent_for_long_gets_a_new_time_and_what_may_have_been_keeps_it(
+    box: Outbox,
+) -> None:
+    for task in range(3):
+        stage(box, [b"a", b"b"], task=task)
+    box.seal("q", 1, 0, [Attempt(task, 0, 1) for task in range(3)], NOW_NS)
+    begun = sent(box)
+    later_ns = NOW_NS + 3600 * S_NS
+    assert sent(box, now_ns=later_ns) == begun, "somebody may have it"
+    moved = sent(box, begun.place, later_ns)
+    assert moved.first == Position(later_ns // MS_NS, 0)
+    assert moved.previous == Position(NOW_MS, 1)
+    behind = sent(box, moved.place, NOW_NS)  # not stale by this clock, but behind the one before
+    assert behind.first > moved.first
+    assert behind.previous == Position(later_ns // MS_NS, 1)
+    stage(box, [b"c"], batch=1)
+    box.seal("q", 1, 1, [Attempt(0, 0, 1)], NOW_NS)
+    assert sent(box, behind.place).first > behind.first
+
+
+def test_a_query_keeps_its_stream_and_names_are_checked(box: Outbox) -> None:
+    with pytest.raises(UsageError, match="start it with a new checkpoint"):
+        box.take_epoch("q", "r2", StreamId(STREAM + "/other"), False, NOW_NS)
+    with pytest.raises(UsageError, match="1 to 100 ASCII"):
+        box.take_epoch("ü", "r1", STREAM, False, NOW_NS)
+    with pytest.raises(NotFound, match="take an epoch"):
+        box.seal("nobody", 1, 0, [], NOW_NS)
+    with pytest.raises(UsageError, match="two attempts of one partition"):
+        box.seal("q", 1, 0, [Attempt(0, 0, 0), Attempt(0, 1, 0)], NOW_NS)
+    box.take_epoch("q", "r2", STREAM, False, NOW_NS)
+    with pytest.raises(Fenced, match=r"epoch 2 \(run r2\), this is epoch 1"):
+        stage(box, [b"a"])
+
+
+def test_queries_are_bounded(tmp_path: Path) -> None:
+    box = opened(tmp_path / "box", queries_max=2)
+    for query in "ab":
+        box.take_epoch(query, "r", STREAM, False, NOW_NS)
+    with pytest.raises(UsageError, match="2 queries are known"):
+        box.take_epoch("c", "r", STREAM, False, NOW_NS)
+    assert box.take_epoch("a", "r2", STREAM, False, NOW_NS) == 2
+
+
+def test_a_full_outbox_has_room_again_when_something_is_done_with(tmp_path: Path) -> None:
+    box = opened(tmp_path / "box", size_bytes_max=250)
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    stage(box, [b"x" * 150])
+    box.seal("q", 1, 0, [Attempt(0, 0, 1)], NOW_NS)
+    with pytest.raises(OutboxFull, match="try again"):
+        stage(box, [b"y" * 150], batch=1)
+    with pytest.raises(OutboxTooSmall, match="raise megabytes_max"):
+        stage(box, [b"y" * 300], batch=1)
+    sending = sent(box)
+    box.done(sending.query, sending.place)
+    assert stage(box, [b"y" * 150], batch=1)
+
+
+def test_leftovers_of_attempts_that_do_not_count_are_swept_up_in_steps(tmp_path: Path) -> None:
+    box = opened(tmp_path / "box", sweep_max=2)
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    for task in range(5):
+        stage(box, [b"speculative"], task=task)
+    stage(box, [b"of the next batch"], batch=1)
+    left = box.size_bytes
+    box.seal("q", 1, 0, [], NOW_NS)
+    steps = 1
+    while box.sweep(NOW_NS):
+        steps += 1
+    assert steps == 3
+    assert 0 < box.size_bytes < left
+    box.take_epoch("q", "r2", STREAM, False, NOW_NS)
+    box.sweep(NOW_NS)
+    assert box.size_bytes == 0, "what an old driver staged is of no use either"
+
+
+def test_what_a_dead_job_staged_goes_by_age_and_a_batch_write_is_forgotten(tmp_path: Path) -> None:
+    box = opened(tmp_path / "box", staged_ns=10 * S_NS, once_ns=100 * S_NS)
+    box.take_epoch("q", "q", STREAM, True, NOW_NS)
+    box.take_epoch("stays", "r", STREAM, False, NOW_NS)
+    stage(box, [b"a"])
+    box.sweep(NOW_NS + 9 * S_NS)
+    assert box.size_bytes
+    box.sweep(NOW_NS + 11 * S_NS)
+    assert not box.size_bytes
+    assert [query.query for query in box.state()] == ["q", "stays"]
+    box.sweep(NOW_NS + 101 * S_NS)
+    assert [query.query for query in box.state()] == ["stays"]
+
+
+def test_files_of_others_and_damage_are_refused_by_name(tmp_path: Path) -> None:
+    opened(tmp_path / "box").close()
+    with pytest.raises(StoreError, match="belongs to node"):
+        opened(tmp_path / "box", NodeId(bytes(19) + b"\1"))
+    KeyValueFile(tmp_path / "topics", OWNER).close()
+    with pytest.raises(StoreFormatUnknown, match="not an outbox"):
+        opened(tmp_path / "topics")
+    box = opened(tmp_path / "box")
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    stage(box, [b"unlikely content"])
+    box.close()
+    file = tmp_path / "box" / "data.mdb"
+    file.write_bytes(file.read_bytes().replace(b"unlikely content", b"another content!"))
+    box = opened(tmp_path / "box")
+    box.seal("q", 1, 0, [Attempt(0, 0, 1)], NOW_NS)
+    with pytest.raises(StoreDamaged, match="not as it was written"):
+        sent(box)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from tests.storage.test_outbox import NOW_NS, STREAM, Attempt, opened, stage
+box = opened(Path({folder!r}))
+box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+for batch in range(1000):
+    stage(box, [b"row %d" % batch], batch=batch)
+    box.seal("q", 1, batch, [Attempt(0, 0, 1)], NOW_NS)
+    print(batch, flush=True)
+"""
+
+
+def test_what_was_said_to_be_sealed_is_there_after_sigkill(tmp_path: Path) -> None:
+    script = KILLED.format(path=sys.path, folder=str(tmp_path / "box"))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        said = [int(process.stdout.readline()) for _ in range(20)][-1]
+        os.kill(process.pid, signal.SIGKILL)
+        said = max([said, *map(int, process.stdout.read().split())])
+    box = opened(tmp_path / "box")
+    last = box.query_state("q").batch
+    assert said <= last <= said + 1
+    rows, place = [], -1
+    for _ in range(last + 1):
+        sending = sent(box, place)
+        rows += sending.rows
+        place = sending.place
+    assert rows == [(1, b"row %d" % batch) for batch in range(last + 1)]
