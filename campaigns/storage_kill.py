@@ -34,8 +34,8 @@ import msgspec
 from campaigns.kills import ROOT, Failure, Show, main, victim
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import SystemEntropy
-from shoal.protocols.streams.messages import Body, VerifiedMessage
-from shoal.protocols.streams.wire import encode_body
+from shoal.identity.stream_message import Body, encode_body
+from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.rows import LogId, ReplicaRow
 from shoal.storage.store import Store

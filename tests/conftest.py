@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shlex
+import sys
 import zlib
 from collections.abc import Generator
 
@@ -12,13 +14,23 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.parts import PartTimes
 
+# Tests start hundreds of interpreters. Where the environment wants no bytecode, each would compile
+# all of Shoal again, which is more than half of its start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# As src/shoal/lab/collector.py has it for runs: events leave next to no cycles behind, yet the
+# collector keeps looking at all nodes of a simulation.
+gc.set_threshold(100_000, 20, 50)
+
 # Random examples, but every failure prints the line that brings it back. No deadline: how long an
 # example takes says more about the machine than about the code.
 settings.register_profile("dev", deadline=None, derandomize=False, print_blob=True)
-# Nothing stays on a CI machine, so there is no database of earlier failures, and it may be slow.
+# CI judges a commit, so the same commit gets the same examples: new ones are for those who can look
+# at what they find. Nothing stays on its machine, so there is no database, and it may be slow.
 settings.register_profile(
     "ci",
     settings.get_profile("dev"),
+    derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
@@ -32,6 +44,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     processes = config.getoption("numprocesses", None) or 1
     config.pluginmanager.register(PartTimes(processes))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules_are_no_garbage() -> None:
+    """Hundreds of tests collect garbage, to see that nothing is left of them. What was imported is
+    kept out of that: to look at it took longer than most of these tests."""
+    if not gc.get_freeze_count():  # the first file, or one after a run of the lab: see collector.py
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture

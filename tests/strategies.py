@@ -17,11 +17,11 @@ from shoal.base.ids import (
     StreamId,
 )
 from shoal.identity import SIGNATURE_BYTES
+from shoal.identity.stream_message import Body, Position, encode_body
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
 from shoal.protocols.streams.config import HOPS_MAX, RTT_US_MAX
 from shoal.protocols.streams.messages import (
     Announce,
-    Body,
     Close,
     Feed,
     Fill,
@@ -36,7 +36,6 @@ from shoal.protocols.streams.messages import (
     Open,
     Ping,
     Pong,
-    Position,
     Probe,
     Probed,
     Report,
@@ -45,7 +44,6 @@ from shoal.protocols.streams.messages import (
     StorageNodes,
     Want,
 )
-from shoal.protocols.streams.wire import encode_body
 
 node_ids = st.binary(min_size=NODE_ID_BYTES, max_size=NODE_ID_BYTES).map(NodeId)
 stream_ids = st.text(min_size=1, max_size=STREAM_ID_CHARS_MAX).map(StreamId)

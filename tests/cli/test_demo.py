@@ -5,18 +5,29 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.base.ids import MessageId, NodeId, StreamId
-from shoal.cli.demo.checker import PUBLISHED, Verdict, compare
+from shoal.cli.demo.checker import (
+    ALERTS,
+    ALERTS_KEPT,
+    ALERTS_RECEIVED,
+    PUBLISHED,
+    READINGS,
+    AlertsVerdict,
+    Verdict,
+    compare,
+)
+from shoal.cli.demo.contents import SHIFT_S, SPEED, fleet_messages, numbered
 from shoal.cli.demo.journal import Journal, read_journal
-from shoal.cli.demo.protocol import Figures
+from shoal.cli.demo.protocol import Figures, SparkFigures
 from shoal.cli.demo.settings import DemoSettings
-from shoal.cli.demo.summary import degrees_of, snapshot_of, summarise
-from shoal.cli.demo.worker import _content, _rounded
+from shoal.cli.demo.summary import Delays, degrees_of, snapshot_of, summarise
+from shoal.cli.demo.worker import _rounded
 from tests.cli.test_app import ends
 
 MESSAGES, SUBSCRIBERS = 20, 3
@@ -66,6 +77,7 @@ def test_all_is_well(folder: Path) -> None:
         "lost": 0,
         "double": 0,
         "invented": 0,
+        "alerts": None,
     }
 
 
@@ -131,6 +143,57 @@ def test_a_line_that_a_crash_cut_off_does_not_count(tmp_path: Path) -> None:
     assert read_journal(path) == []
 
 
+# Alerts
+
+TIME, TIME_MS = "2026-03-01T07:02:03.456Z", 1_772_348_523_456
+
+
+def alert(vehicles: list[str], phase: str = "begins") -> str:
+    return json.dumps({"kind": "bunch", "phase": phase, "vehicles": vehicles, "time": TIME})
+
+
+@pytest.fixture
+def alerted(folder: Path) -> Path:
+    """The same, with three alerts that were published, kept and received."""
+    alerts = [message(number) for number in range(3)]
+    write(folder / ALERTS_KEPT, alerts)
+    write(folder / ALERTS_RECEIVED, alerts)
+    with Journal(folder / READINGS) as readings:
+        for line in (f"5000 a {TIME_MS}", f"7000 b {TIME_MS - 1}", f"8000 a {TIME_MS}"):
+            readings.note(line)
+    with Journal(folder / ALERTS) as said:
+        said.note(f"9500 {alert(['b', 'a'])}")
+        said.note(f"6200 {alert(['a'])}")
+        said.note(f"99000 {alert(['a'], 'ends')}")
+    return folder
+
+
+def test_alerts_are_late_by_the_reading_that_made_them(alerted: Path) -> None:
+    code, verdict = check(alerted)
+    assert code == 0
+    # The reading was sent twice, and counts from the first time; an end may follow from silence.
+    assert verdict["alerts"] == {
+        "kept": 3, "delivered": 3, "lost": 0, "double": 0, "invented": 0,
+        "delays_ms": [1200, 4500],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("numbers", "lost", "double", "invented"),
+    [([0, 1], 1, 0, 0), ([0, 1, 2, 2], 0, 1, 0), ([0, 1, 2, 3], 0, 0, 1)],
+)
+def test_alerts_that_are_lost_or_too_many_are_seen(
+    alerted: Path, numbers: list[int], lost: int, double: int, invented: int
+) -> None:
+    write(alerted / ALERTS_RECEIVED, [message(number) for number in numbers])
+    verdict = compare(alerted)
+    assert verdict.alerts is not None
+    found = (verdict.alerts.lost, verdict.alerts.double, verdict.alerts.invented)
+    assert found == (lost, double, invented)
+    assert not verdict.good
+    assert check(alerted)[0] == 1
+
+
 # Sums
 
 
@@ -176,11 +239,54 @@ def test_a_demo_without_a_message_has_sums_too() -> None:
     assert summary.rate == 0
 
 
+def spark(rows: int, out: int = 2) -> SparkFigures:
+    both = {"alerts": rows, "speeds": 10}
+    return SparkFigures(both, {"alerts": out, "speeds": 5}, 4, 1.5, False)
+
+
+def test_the_pipeline_is_summed_up_too() -> None:
+    alerts = AlertsVerdict(2, 2, 0, 0, 0, tuple(range(1, 101)))
+    verdict = Verdict(10, 2, 20, 20, 0, 0, 0, alerts)
+    summary = summarise(verdict, [figures()], DemoSettings(), 1.0, (), spark(10))
+    assert summary.good
+    pipeline = summary.pipeline
+    assert pipeline is not None
+    assert (pipeline.rows, pipeline.behind, pipeline.alerts, pipeline.speeds) == (10, 0, 2, 5)
+    assert pipeline.delay_ms == Delays(51.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("read", "out", "behind", "lost"),
+    [(7, 2, 3, 0), (12, 2, 0, 0), (10, 3, 0, 1)],
+    ids=["slow", "read twice", "nobody keeps it"],
+)
+def test_a_pipeline_that_did_not_do_its_work_says_so(
+    read: int, out: int, behind: int, lost: int
+) -> None:
+    verdict = Verdict(10, 2, 20, 20, 0, 0, 0, AlertsVerdict(2, 2, 0, 0, 0, ()))
+    summary = summarise(verdict, [figures()], DemoSettings(), 1.0, (), spark(read, out))
+    pipeline = summary.pipeline
+    assert pipeline is not None
+    assert (pipeline.behind, pipeline.alerts_lost) == (behind, lost)
+    assert pipeline.delay_ms == Delays(None, None)
+    assert not summary.good
+
+
 def test_messages_have_their_size_and_differ() -> None:
-    contents = [_content(number, 308) for number in (0, 1, 99_999, 12_345_678)]
+    contents = [said.content for said in islice(numbered(308), 2000)]
     assert {len(content) for content in contents} == {308}
-    assert len(set(contents)) == 4
-    assert json.loads(_content(7, 110))["number"] == 7
+    assert len(set(contents)) == 2000
+    assert json.loads(next(islice(numbered(110), 7, None)).content)["number"] == 7
+
+
+def test_the_fleet_is_of_the_rate_and_goes_on_after_a_shift() -> None:
+    rate, shifts = 100.0, 2
+    messages = list(islice(fleet_messages(rate, 308), int(rate * SHIFT_S / SPEED * shifts)))
+    assert min(len(said.content) for said in messages) >= 308
+    times_ms = [int(said.reading.split()[1]) for said in messages]
+    # So many messages a second of ours are so many seconds of the fleet's.
+    assert (max(times_ms) - min(times_ms)) / 1000 == pytest.approx(shifts * SHIFT_S, rel=0.05)
+    assert len({said.reading.split()[0] for said in messages}) == 11
 
 
 def test_ages_are_rounded_so_that_their_table_stays_small() -> None:
@@ -208,6 +314,14 @@ def test_misuse_is_explained(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert complaint in printed.err
+
+
+def test_without_spark_the_remedy_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert ends("demo", "--seconds", "1") == 2
+    assert "or say --no-spark" in capsys.readouterr().err
 
 
 def test_the_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:

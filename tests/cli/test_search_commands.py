@@ -1,49 +1,97 @@
-"""`shoal search`, `watch` and `doc put|get|delete`, in real processes beside a node that runs."""
+"""`shoal search`, `watch` and `doc put|get|delete`, beside a node that runs."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
+import threading
 import tomllib
 from collections.abc import Iterator
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
+from shoal.base.ids import show_node_id
+from shoal.node import NetworkFile, Node
+from shoal.node.network_file import SearchSection
 from tests.cli.test_app import ends
+from tests.node.search import FAST
 from tests.node.test_life import keystore
-from tests.system.processes import Running, run
+from tests.system.processes import PATIENCE_S, Running, run
 
 
-@pytest.fixture
-def network(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the network file of who has a key, beside a node that runs."""
-    (tmp_path / "carrier.toml").write_text("[search]\n")
-    with Running("node", "--config", "carrier.toml", folder=tmp_path) as carrier:
+    folder = tmp_path_factory.mktemp("network")
+    (folder / "carrier.toml").write_text("[search]\n")
+    with Running("node", "--config", "carrier.toml", folder=folder) as carrier:
         carrier.wait_for(lambda: len(carrier.out) == 3)
         entry = "\n".join(carrier.out)
         assert list(tomllib.loads(entry)["search"]["bootstrap"][0]) == ["id", "addresses"]
-        keystore(tmp_path / "node.key", "node", passphrase="")
-        (tmp_path / "shoal.toml").write_text(f'[node]\nkey = "node.key"\n{entry}\n')
-        (tmp_path / "guest.toml").write_text(f"{entry}\n")
-        yield tmp_path
+        write_files(folder, entry)
+        yield folder
         assert carrier.end(signal.SIGTERM) == 0
         assert carrier.err == []
 
 
-def test_a_session(network: Path) -> None:
+def write_files(folder: Path, entry: str) -> None:
+    keystore(folder / "node.key", "node", passphrase="")
+    (folder / "shoal.toml").write_text(f'[node]\nkey = "node.key"\n{entry}\n')
+    (folder / "guest.toml").write_text(f"{entry}\n")
+
+
+@pytest.fixture
+def quick_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The same with everybody in this process, where nodes need not wait as long for each other."""
+    monkeypatch.setattr("shoal.node.search_role.SearchConfig", FAST)
+    entries: SimpleQueue[str] = SimpleQueue()
+    stopped = threading.Event()
+
+    async def carry() -> None:
+        async with Node.open(NetworkFile(search=SearchSection())) as node:
+            addresses = json.dumps(node.addresses)
+            entries.put(
+                f'[[search.bootstrap]]\nid = "{show_node_id(node.id)}"\naddresses = {addresses}'
+            )
+            await asyncio.to_thread(stopped.wait)
+
+    carrier = threading.Thread(target=lambda: asyncio.run(carry()))
+    carrier.start()
+    try:
+        write_files(tmp_path, entries.get(timeout=PATIENCE_S))
+        monkeypatch.chdir(tmp_path)
+        yield tmp_path
+    finally:
+        stopped.set()
+        carrier.join(PATIENCE_S)
+    assert not carrier.is_alive()
+
+
+def test_a_session(
+    quick_network: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def done(*arguments: str) -> tuple[int, str, str]:
+        code = ends(*arguments)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
     text = '{"title": "Air quality, Kallio \\u009b2J", "pm25": 7.1}'
-    put = run("doc", "put", "kallio", folder=network, text=text)
-    assert put.returncode == 0, put.stderr
-    address = put.stdout.strip()
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(text.encode())))
+    code, out, err = done("doc", "put", "kallio")
+    assert code == 0, err
+    address = out.strip()
     assert re.fullmatch("0x[0-9a-f]{40}/kallio", address)
-    assert re.fullmatch(r"version \d+, on its way to \d+ nodes\n", put.stderr)
+    assert re.fullmatch(r"version \d+, on its way to \d+ nodes\n", err)
 
     guest = ("--config", "guest.toml", "--limit", "1")
-    hits = run("search", "title:air pm25:<10", *guest, "--json", folder=network)
-    assert hits.returncode == 0, hits.stderr
-    (hit,) = map(json.loads, hits.stdout.splitlines())
+    code, out, err = done("search", "title:air pm25:<10", *guest, "--json")
+    assert code == 0, err
+    (hit,) = map(json.loads, out.splitlines())
     assert hit["content"] == json.loads(text)
     assert f"{hit['owner']}/{hit['name']}" == address
     assert set(hit) == {
@@ -51,23 +99,22 @@ def test_a_session(network: Path) -> None:
     }  # fmt: skip
     assert re.fullmatch(
         r"1 document; \d+ nodes of about \d+ asked, confidence [01]\.\d+, about \d+ messages\n",
-        hits.stderr,
+        err,
     )
-    shown = run("search", "air", *guest, folder=network).stdout
+    _, shown, _ = done("search", "air", *guest)
     assert shown.startswith(f'{address} {{"title":"Air quality, Kallio \\u009b2J"'), "no steering"
 
-    got = run("doc", "get", address, "--config", "guest.toml", folder=network)
-    assert got.returncode == 0, got.stderr
-    assert json.loads(got.stdout) == json.loads(text)
+    code, out, err = done("doc", "get", address, "--config", "guest.toml")
+    assert code == 0, err
+    assert json.loads(out) == json.loads(text)
 
-    deleted = run("doc", "delete", "kallio", folder=network)
-    assert deleted.returncode == 0, deleted.stderr
-    assert f"{address} is deleted" in deleted.stderr
-    gone = run("doc", "get", "kallio", folder=network)
-    assert gone.returncode == 2
-    assert f"document {address} is deleted" in gone.stderr
-    nothing = run("search", "air", "--within", "1", folder=network)
-    assert (nothing.returncode, nothing.stdout) == (0, "")
+    code, out, err = done("doc", "delete", "kallio")
+    assert code == 0, err
+    assert f"{address} is deleted" in err
+    code, out, err = done("doc", "get", "kallio")
+    assert code == 2
+    assert f"document {address} is deleted" in err
+    assert done("search", "air", "--within", "1")[:2] == (0, "")
 
 
 def test_a_watch_prints_what_comes(network: Path) -> None:

@@ -18,7 +18,7 @@ from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystor
 from shoal.node import load_network_file
 from shoal.node import node as node_module
 from tests.cli.test_app import ends
-from tests.system.processes import Running, run
+from tests.system.processes import Running
 
 STREAM = "0x" + "ab" * 20 + "/x"
 
@@ -122,19 +122,22 @@ def test_misuse_is_one_line_and_exit_code_2(
     assert complaint in error
 
 
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run("tracker", "--listen", f"ws://127.0.0.1:{port}", folder=tmp_path)
-        assert done.returncode == 2
-        assert done.stdout == ""
-        assert done.stderr.startswith(f"shoal: cannot listen on ws://127.0.0.1:{port}: ")
-        assert done.stderr.count("\n") == 1
+        assert ends("tracker", "--listen", f"ws://127.0.0.1:{port}") == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith(f"shoal: cannot listen on ws://127.0.0.1:{port}: ")
+        assert printed.err.count("\n") == 1
         listen = ("--listen", "ws://127.0.0.1:0", "--gateway", f"127.0.0.1:{port}")
-        done = run("tracker", *listen, folder=tmp_path)
-        assert done.returncode == 2
-        assert done.stderr.startswith(f"shoal: gateway listen = '127.0.0.1:{port}': ")
-        assert done.stderr.count("\n") == 1
+        assert ends("tracker", *listen) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"shoal: gateway listen = '127.0.0.1:{port}': ")
+        assert error.count("\n") == 1
 
 
 def test_a_tracker_that_does_not_answer_ends_the_node(

@@ -27,11 +27,19 @@ ROOT = Path(__file__).parents[2]
 STREAM = "0x" + "ab" * 20 + "/vehicles"
 
 
+@pytest.fixture(scope="module")
+def entry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The network file of a tracker that runs."""
+    folder = tmp_path_factory.mktemp("tracker")
+    with tracker(folder):
+        yield (folder / "shoal.toml").read_text()
+
+
 @pytest.fixture
-def network(tmp_path: Path) -> Iterator[Path]:
-    """A folder with the network file of a tracker that runs."""
-    with tracker(tmp_path):
-        yield tmp_path
+def network(entry: str, tmp_path: Path) -> Path:
+    """A folder with that file. Whoever was in the stream in another test is gone."""
+    (tmp_path / "shoal.toml").write_text(entry)
+    return tmp_path
 
 
 class Subscriber(Running):
@@ -142,17 +150,25 @@ def test_a_reader_that_goes_away_ends_the_subscriber(network: Path) -> None:
     ],
 )
 def test_misuse_is_one_line_and_exit_code_2(
-    tmp_path: Path, arguments: list[str], complaint: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    complaint: str,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "shoal.toml").write_text("")
     (tmp_path / "empty.toml").write_text("")
-    done = run("stream", *arguments, folder=tmp_path, text="1\n")
-    assert done.returncode == 2
-    assert done.stdout == ""
-    line = done.stderr.splitlines()[-1]
+    (tmp_path / "lines").write_text("1\n")
+    with (tmp_path / "lines").open() as lines:
+        monkeypatch.setattr("sys.stdin", lines)
+        assert ends("stream", *arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    line = printed.err.splitlines()[-1]
     assert line.startswith("shoal: ")
     assert complaint in line
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in printed.err
 
 
 def test_partitions_are_chosen_by_number_or_key(network: Path) -> None:

@@ -17,18 +17,19 @@ from tests.system.processes import Running, run
 MISSING = "zdpuAmyVF5ZGPQ1MnvCA1BxrDH9J65AsSXLHWZKeNCC5yxyv7"
 
 
-@pytest.fixture
-def network(tmp_path: Path) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the network file of who has a key and a folder, beside a node that runs."""
-    (tmp_path / "carrier.toml").write_text("[dht]\n")
-    with Running("node", "--config", "carrier.toml", folder=tmp_path) as carrier:
+    folder = tmp_path_factory.mktemp("network")
+    (folder / "carrier.toml").write_text("[dht]\n")
+    with Running("node", "--config", "carrier.toml", folder=folder) as carrier:
         carrier.wait_for(lambda: len(carrier.out) == 3)
         entry = "\n".join(carrier.out)
-        keystore(tmp_path / "node.key", "node", passphrase="")
+        keystore(folder / "node.key", "node", passphrase="")
         own = '[node]\nkey = "node.key"\n[topics]\nfolder = "topics"\n'
-        (tmp_path / "shoal.toml").write_text(f"{own}{entry}\n")
-        (tmp_path / "guest.toml").write_text(f"{entry}\n")
-        yield tmp_path
+        (folder / "shoal.toml").write_text(f"{own}{entry}\n")
+        (folder / "guest.toml").write_text(f"{entry}\n")
+        yield folder
 
 
 def test_a_session(network: Path) -> None:
@@ -93,20 +94,27 @@ def test_bytes_that_are_no_text_come_as_base64(network: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_one_line(
-    network: Path, arguments: tuple[str, ...], complaint: str
+    network: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    complaint: str,
 ) -> None:
-    done = run("topic", *arguments, folder=network)
-    assert done.returncode == 2
-    assert complaint in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
+    monkeypatch.chdir(network)
+    assert ends("topic", *arguments) == 2
+    printed = capsys.readouterr()
+    assert complaint in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
 
 
-def test_a_node_without_a_dht_is_told_what_to_add(tmp_path: Path) -> None:
+def test_a_node_without_a_dht_is_told_what_to_add(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "shoal.toml").write_text("")
-    done = run("topic", "create", "x", folder=tmp_path)
-    assert done.returncode == 2
-    assert "this node is not in the DHT: add [dht] to its network file" in done.stderr
+    assert ends("topic", "create", "x", "--config", str(tmp_path / "shoal.toml")) == 2
+    complaint = "this node is not in the DHT: add [dht] to its network file"
+    assert complaint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [[], ["create"], ["publish"], ["subscribe"], ["read"]])

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from shoal.base.ids import NodeId, show_node_id
+from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.contact import Contact
 from shoal.node import NetworkFile, Node
 from shoal.node.network_file import NodeSection, PeerEntry, SearchSection
 from shoal.node.search import NodeSearch, Token
+from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.documents import Document, Life, sign_document
 from tests.node.network import free_port, run
 
@@ -22,6 +25,10 @@ ALICE = PrivateKey.generate(SeededEntropy("alice"))
 BOB = PrivateKey.generate(SeededEntropy("bob"))
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
+
+# Nodes of one machine need not wait as long for each other as those of the world. On a busy one,
+# whoever is silent for two seconds may still be there.
+FAST = partial(SearchConfig, beat_ns=100 * MS_NS, pings_missed_max=20, answer_ns=500 * MS_NS)
 
 
 def document(

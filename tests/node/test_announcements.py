@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from shoal.base.ids import parse_stream_id
 from shoal.node import announcements
 from shoal.node.announcements import Announcements
 from shoal.node.documents import NodeDocuments, PublishedDocument
-from shoal.protocols.search.documents import NAME_CHARS_MAX, Kind, Life
+from shoal.protocols.search.documents import NAME_CHARS_MAX, Life
 from shoal.protocols.topics.canonical import encode_descriptor
 from shoal.protocols.topics.cid import cid_of, show_cid
 from shoal.protocols.topics.descriptors import new_meta_topic
@@ -31,7 +30,7 @@ class Documents(NodeDocuments):
         self.trouble = list(trouble)
 
     async def put(
-        self, content: Mapping[str, Any], life: Life, name: str | None, lasts: Any, kind: Kind
+        self, content: Any, life: Life, name: str | None, lasts: Any, kind: str
     ) -> PublishedDocument:
         if self.trouble:
             raise self.trouble.pop(0)

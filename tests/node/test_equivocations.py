@@ -7,10 +7,10 @@ import logging
 import pytest
 
 from shoal.gateway.metrics import Metrics
+from shoal.identity.stream_message import decode_body
 from shoal.kernel.records import Equivocation
 from shoal.node.equivocations import PROOFS_MAX, WARNINGS_BURST, Equivocations
 from shoal.protocols.streams.commands import EquivocationSeen
-from shoal.protocols.streams.wire import decode_body
 from tests.node.network import Town, in_town, take
 from tests.support.liar import make_liar
 from tests.support.streams import ALICE, STREAM, body_of, flood_of, message_id

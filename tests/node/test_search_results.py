@@ -10,7 +10,7 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import show_node_id
-from shoal.node import Gap
+from shoal.node import Gap, Hit, Sighting
 from shoal.node.search_results import Search
 from shoal.node.watch import Watch
 from shoal.protocols.search.commands import (
@@ -23,19 +23,22 @@ from shoal.protocols.search.commands import (
     Unwatch,
     WatchDocuments,
 )
+from shoal.protocols.search.document_space import DocumentSpace
 from tests.node.search import ALICE, Door, document
 
+SPACE = DocumentSpace()
 
-def search(door: Door, **settings: Any) -> Search:
+
+def search(door: Door, **settings: Any) -> Search[Hit]:
     given: dict[str, Any] = {"confidence": 0.99, "limit": None, "within": 10.0, "queue_max": 100}
-    return Search(door, "title:air", **{**given, **settings})
+    return Search(door, SPACE, "title:air", Hit, **{**given, **settings})
 
 
-def found(search: Search, name: str, score: float, version: int = 1) -> None:
+def found(search: Search[Hit], name: str, score: float, version: int = 1) -> None:
     search.heard(Found(document(name, version=version), score, search))
 
 
-def over(search: Search) -> None:
+def over(search: Search[Hit]) -> None:
     search.heard(SearchOver(0.995, 14, 31.0, search))
 
 
@@ -158,9 +161,9 @@ def test_what_cannot_be_searched_for_is_refused_at_once(
 def test_a_mistake_in_the_query_is_told_at_once() -> None:
     settings: dict[str, Any] = {"confidence": 0.9, "limit": None, "within": 1.0, "queue_max": 1}
     with pytest.raises(UsageError, match=r"character 6 .* of which field"):
-        Search(Door(), "pm25 >3", **settings)
+        Search(Door(), SPACE, "pm25 >3", Hit, **settings)
     with pytest.raises(UsageError, match="something to look for is missing"):
-        Watch(Door(), "", queue_max=1)
+        Watch(Door(), SPACE, "", Sighting, queue_max=1)
 
 
 # Watches
@@ -169,7 +172,7 @@ def test_a_mistake_in_the_query_is_told_at_once() -> None:
 def test_a_watch_tells_what_comes_until_its_end() -> None:
     async def main() -> None:
         door = Door()
-        async with Watch(door, "speed:>25", queue_max=10) as events:
+        async with Watch(door, SPACE, "speed:>25", Sighting, queue_max=10) as events:
             assert door.said == [(WatchDocuments("speed:>25"), events)]
             events.heard(Seen(document("a"), events))
             seen = await anext(events)
@@ -187,7 +190,7 @@ def test_a_watch_tells_what_comes_until_its_end() -> None:
 
 def test_a_slow_watcher_loses_the_oldest_and_is_told_so() -> None:
     async def main() -> None:
-        async with Watch(Door(), "*", queue_max=2) as events:
+        async with Watch(Door(), SPACE, "*", Sighting, queue_max=2) as events:
             for number in range(5):
                 events.heard(Seen(document(f"d{number}"), events))
             first, second = await anext(events), await anext(events)
@@ -199,7 +202,7 @@ def test_a_slow_watcher_loses_the_oldest_and_is_told_so() -> None:
 
 def test_a_watch_is_entered_once_and_before_it_is_read() -> None:
     async def main() -> None:
-        watch = Watch(Door(), "*", queue_max=2)
+        watch = Watch(Door(), SPACE, "*", Sighting, queue_max=2)
         with pytest.raises(UsageError, match="enter it first: async with"):
             aiter(watch)
         async with watch:

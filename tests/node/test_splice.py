@@ -13,6 +13,7 @@ import pytest
 from shoal.base.errors import HistoryUnavailable, UsageError
 from shoal.base.ids import MessageId, node_id
 from shoal.base.units import MS_NS
+from shoal.identity.stream_message import Position
 from shoal.node import positions, splice
 from shoal.node.history import NodeHistory
 from shoal.node.messages import Message
@@ -30,7 +31,7 @@ from shoal.protocols.streams.history.commands import (
     What,
 )
 from shoal.protocols.streams.history.reader import cursor_of
-from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.protocols.streams.messages import VerifiedMessage
 from tests.support.streams import STREAM
 
 LOG = bytes(range(16))

@@ -11,11 +11,12 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import show_node_id
+from shoal.identity.stream_message import JSON
 from shoal.kernel.records import Delivered, Published, Sent
 from shoal.node import NetworkFile, Node, Stream
 from shoal.node import node as module
 from shoal.node.network_file import NodeSection, PeerEntry, TrackerSection
-from shoal.protocols.streams.commands import JSON, StreamReady
+from shoal.protocols.streams.commands import StreamReady
 from tests.node.network import Town, contents, in_town, nothing_more, run, take
 from tests.transport.recorder import until
 

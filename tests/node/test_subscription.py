@@ -6,8 +6,9 @@ import asyncio
 from itertools import chain
 
 from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.identity.stream_message import JSON
 from shoal.node import Gap, Subscription
-from shoal.protocols.streams.commands import JSON, MessageArrived
+from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.messages import VerifiedMessage
 from tests.node.network import Town, contents, in_town, nothing_more, run, take
 

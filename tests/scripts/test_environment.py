@@ -30,7 +30,7 @@ def java(tmp_path: Path) -> str:
     return str(program.parents[1])
 
 
-def test_the_demo_does_not_wait_for_spark() -> None:
+def test_what_needs_no_spark_does_not_wait_for_it() -> None:
     assert next_step(RUNTIME, WANTED, "runtime") is Step.NOTHING
     assert next_step(RUNTIME, WANTED, "spark") is Step.ADD
     assert next_step(RUNTIME, WANTED, "test") is Step.ADD

@@ -15,7 +15,7 @@ from shoal.lab.liveness import check_overlay
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
 from tests.simulation.churn import Churn
 
-RUNS_PER_CASE = 10
+RUNS_PER_CASE = 5
 
 
 @pytest.mark.parametrize("case", range(12))
@@ -27,7 +27,7 @@ def test_small_overlays_converge(seed: int, degree: int, case: int) -> None:
         _converges(run_seed, nodes, degree, operations=200, joined=False, checked=True)
 
 
-@pytest.mark.parametrize("degree", [3, 4, 5, 6])
+@pytest.mark.parametrize("degree", [3, 6])
 def test_large_overlays_converge(seed: int, degree: int) -> None:
     churn = _converges(seed, 250, degree, operations=500, joined=True, checked=False)
     assert churn.crashes > 60

@@ -10,11 +10,11 @@ import pytest
 
 from shoal.base.ids import MessageId, NodeId
 from shoal.identity import verify
+from shoal.identity.stream_message import decode_body, split_signed
 from shoal.kernel.records import Equivocation
 from shoal.lab.scenario import NetworkSettings, Scenario
 from shoal.lab.streams import StreamsNetwork
 from shoal.protocols.streams.commands import EquivocationSeen, MessageArrived
-from shoal.protocols.streams.wire import decode_body, split_signed
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
 from shoal.sim.simulation import SimNode
 from shoal.sim.trace import Row

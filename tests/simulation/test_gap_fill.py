@@ -13,6 +13,7 @@ import pytest
 from shoal.base.ids import StreamId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy
+from shoal.identity.stream_message import decode_body
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, OpenLink, Send
 from shoal.kernel.inputs import Input, MessageReceived
@@ -33,7 +34,7 @@ from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.tracker import Tracker
-from shoal.protocols.streams.wire import StreamsCodec, decode_body
+from shoal.protocols.streams.wire import StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import DeliveredOnce, MachineInvariants
 from shoal.sim.faults import Loss

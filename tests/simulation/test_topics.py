@@ -43,8 +43,7 @@ def test_every_reader_gets_every_event(ordered: str, slow: str) -> None:
     assert figures.dht_state_bytes.mean > 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("kind", ["unordered", "ordered"])
+@pytest.mark.parametrize(("kind", "seed"), [("unordered", 1), ("ordered", 2)])
 def test_nothing_is_lost_by_deaths_and_a_cut(kind: str, seed: int) -> None:
     outcome = run_one((kind, seed), SMALL)
     assert outcome.failure == ""

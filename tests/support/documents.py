@@ -6,25 +6,36 @@ from typing import Any
 
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.protocols.search.documents import Document, Kind, Life, sign_document
+from shoal.protocols.search.document_space import DocumentSpace
+from shoal.protocols.search.documents import Document, Life, sign_document
+from shoal.protocols.search.spaces import Spaces
 
 ALICE, BOB, EVE = (PrivateKey.generate(SeededEntropy(name)) for name in ("alice", "bob", "eve"))
 LIFE_NS = 3600 * S_NS
+SPACES = Spaces(DocumentSpace())
 
 
 def a_document(
     owner: PrivateKey = ALICE,
     name: str = "a",
-    content: dict[str, Any] | None = None,
+    content: dict[str, Any] | bytes | None = None,
     *,
     version: int = 1,
     life: Life = "fading",
     expires_ns: int = LIFE_NS,
-    kind: Kind = "document",
+    kind: str = "document",
     deleted: bool = False,
 ) -> Document:
     """A document that says something, unless told otherwise."""
-    said = None if deleted else {"title": f"air in {name}"} if content is None else content
+    said: dict[str, Any] | bytes | None = (
+        {"title": f"air in {name}"} if content is None else content
+    )
     return sign_document(
-        owner, name, said, version=version, life=life, expires_ms=expires_ns // MS_NS, kind=kind
+        owner,
+        name,
+        None if deleted else said,
+        version=version,
+        life=life,
+        expires_ms=expires_ns // MS_NS,
+        kind=kind,
     )

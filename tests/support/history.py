@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.ids import NodeId, StreamId
+from shoal.identity.stream_message import Position, decode_body
 from shoal.kernel.effects import Verify
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.inputs import Verified
@@ -24,6 +25,8 @@ from shoal.protocols.streams.history.commands import (
 )
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import (
+    Counted,
+    CountKept,
     Heads,
     Keep,
     Kept,
@@ -38,8 +41,7 @@ from shoal.protocols.streams.history.messages import (
 )
 from shoal.protocols.streams.history.reader import cursor_of
 from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.messages import FindStorage, Position, StorageNodes
-from shoal.protocols.streams.wire import decode_body
+from shoal.protocols.streams.messages import FindStorage, StorageNodes
 from tests.support.streams import (
     ME,
     NOW_MS,
@@ -89,6 +91,10 @@ class Keeper:
             case Keep(request, signed):
                 self.kept.append(signed)
                 return Kept(request)
+            case CountKept():
+                return Counted(
+                    question.request, len([m for m in self.messages if _in(question, m)])
+                )
             case ReadHeads(request):
                 return Heads(request, LOG, ())
             case ReadLog():
@@ -110,6 +116,15 @@ class Keeper:
         begin, end = question.after_seq, question.after_seq + self.page_rows
         rows = [LogRow(begin + i + 1, 0, signed) for i, signed in enumerate(self.log[begin:end])]
         return LogRows(question.request, tuple(rows), 1, len(self.log))
+
+
+def _in(question: CountKept, signed: bytes) -> bool:
+    id = decode_body(signed).id
+    chain = (question.stream, question.partition, question.publisher, question.chain)
+    here = Position(id.timestamp_ms, id.sequence)
+    return (id.stream, id.partition, id.publisher, id.chain) == chain and (
+        question.begin <= here <= question.end
+    )
 
 
 def _matches(question: ReadRange | ReadLast, signed: bytes) -> bool:

@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
-PIPELINE_NEEDS = ("base", "kernel")  # executors have no more of Shoal than that, if any
+PIPELINE_NEEDS = ("base", "identity", "kernel")  # executors have no more of Shoal than that
 API_UNIT = "node"  # what `import shoal` gives
 
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from shoal.base.ids import MessageId, NodeId, StreamId, node_id
 from shoal.base.units import MS_NS, S_NS
+from shoal.identity.stream_message import Body, Position, encode_body, split_signed
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import (
     CancelTimer,
@@ -40,17 +41,15 @@ from shoal.protocols.streams.commands import JoinStream
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.history.messages import CatchUp, FillFromStorage
 from shoal.protocols.streams.messages import (
-    Body,
     Flood,
     Instruction,
     Open,
-    Position,
     VerifiedMessage,
 )
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.placed import PlacedMessage, place
 from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.wire import StreamsCodec, encode_body, split_signed
+from shoal.protocols.streams.wire import StreamsCodec
 
 NOW_NS = 1_767_225_600 * S_NS
 NOW_MS = NOW_NS // MS_NS

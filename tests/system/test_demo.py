@@ -14,7 +14,7 @@ import pytest
 
 from tests.system.processes import PATIENCE_S, Running, children_of, is_running
 
-SMALL = ("--nodes", "8", "--processes", "2", "--rate", "100", "--json")
+SMALL = ("--no-spark", "--nodes", "8", "--processes", "2", "--rate", "100", "--json")
 
 
 def summary_of(demo: Running) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def test_workers_do_not_outlive_a_demo_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_demo_for_people_shows_a_table() -> None:
-    arguments = ("--nodes", "4", "--processes", "2", "--rate", "50", "--seconds", "1")
+    arguments = ("--no-spark", "--nodes", "4", "--processes", "2", "--rate", "50", "--seconds", "1")
     with Running("demo", *arguments) as demo:
         assert demo.end() == 0, demo.err
         assert "Nothing lost" in "\n".join(demo.out)

@@ -22,7 +22,7 @@ from shoal.lab.sweep import SweptRun, run_plan
 from shoal.sim.simulation import SimulationFailure
 from tests.transport.stage import sockets
 
-NODES, MESSAGES = 12, 24
+NODES, MESSAGES = 8, 16
 SCENARIO = f"""
 on = ["simulator", "sockets"]
 prediction = true
@@ -34,9 +34,9 @@ delays = "aws"
 [workload]
 messages = {MESSAGES}
 publishers = "in-turn"
-interval_ms = 100
+interval_ms = 50
 settle_s = 6
-drain_s = 1.5
+drain_s = 1
 """
 
 
@@ -148,8 +148,8 @@ def test_a_failed_check_says_how_to_see_it_again() -> None:
     scenario = Scenario(
         name="short",
         on="sockets",
-        network=NetworkSettings(nodes=5, delays=150.0),
-        workload=WorkloadSettings(messages=2, interval_ms=1.0, settle_s=4.0, drain_s=0.0),
+        network=NetworkSettings(nodes=5, delays=50.0),
+        workload=WorkloadSettings(messages=2, interval_ms=1.0, settle_s=1.5, drain_s=0.0),
     )
     story = r"(?s)seed 7, over sockets: .*never came.*replay: x"
     with pytest.raises(SimulationFailure, match=story):

@@ -10,8 +10,8 @@ import pytest
 
 from shoal import HistoryUnavailable, Last, NotFound, UsageError
 from shoal.base.ids import show_node_id
+from shoal.base.offsets import Offset, PartitionOffset, format_offset
 from shoal.node import Message, Stream, Subscription
-from shoal.storage.offsets import Offset, PartitionOffset, format_offset
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.network import Town, contents, in_town, nothing_more, take
 

@@ -14,26 +14,22 @@ from msgspec.structs import replace
 
 from shoal.base.errors import NotFound, SearchUnavailable, UsageError
 from shoal.base.ids import NodeId, show_node_id
-from shoal.base.units import MS_NS
 from shoal.identity import SeededEntropy
 from shoal.kernel.contact import Contact
-from shoal.node import Hit, Node, Watch
+from shoal.node import Hit, Node, Sighting, Watch
 from shoal.node.host_cache import fetch_web_cache, read_host_cache, show_hosts
 from shoal.node.network_file import DhtSection, PeerEntry, TrackerSection
-from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.messages import Totals
 from tests.node.network import free_port, run
-from tests.node.search import SearchTown, in_search_town
+from tests.node.search import FAST, SearchTown, in_search_town
 from tests.transport.recorder import until
 
 NAMES = ("one", "two", "three", "four", "five", "six")
 CERTAIN = 1 - 1e-9  # everybody is asked: a new network does not know yet how large it is
-FAST = partial(SearchConfig, beat_ns=500 * MS_NS, answer_ns=500 * MS_NS)
 
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes of one machine need not wait as long for each other as those of the world."""
     monkeypatch.setattr("shoal.node.search_role.SearchConfig", FAST)
 
 
@@ -141,7 +137,7 @@ def test_a_client_searches_and_puts_without_a_place(tmp_path: Path) -> None:
 # Standing queries
 
 
-async def seen(events: Watch) -> Any:
+async def seen(events: Watch[Sighting]) -> Any:
     async with asyncio.timeout(20):
         return (await anext(events)).content
 

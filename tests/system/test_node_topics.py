@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from shoal.base.errors import NotFound, TopicUnavailable, UsageError
+from shoal.base.units import MS_NS, S_NS
 from shoal.node import ANYONE, CUSTOM, NOBODY, Node, Topic
 from shoal.protocols.topics.cid import cid_of, show_cid
+from shoal.protocols.topics.config import TopicsConfig
 from tests.node.network import run
 from tests.node.topics import TopicTown, in_town, payloads, take
 from tests.transport.recorder import until
@@ -164,7 +167,10 @@ def test_where_nobody_may_ask_publishing_is_refused_at_once(tmp_path: Path) -> N
     in_town(tmp_path, scenario, *NAMES[:3])
 
 
-def test_anyone_publishes_and_all_get_all(tmp_path: Path) -> None:
+def test_anyone_publishes_and_all_get_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Who joins its tree after an event was sent on finds it when neighbours compare.
+    monkeypatch.setattr("shoal.node.topic_role.TopicsConfig", partial(TopicsConfig, beat_ns=S_NS))
+
     async def scenario(*nodes: Node) -> None:
         cid = (await nodes[1].create_topic("wall", publishers=ANYONE)).cid
         topics = [await node.topic(cid) for node in nodes]
@@ -332,7 +338,11 @@ def test_a_pinned_topic_is_kept_by_a_node_that_nobody_subscribes_at(tmp_path: Pa
 # What goes wrong
 
 
-def test_fewer_replicas_than_asked_for_are_said(tmp_path: Path) -> None:
+def test_fewer_replicas_than_asked_for_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.protocols.topics.storing.RETRY_NS", 50 * MS_NS)  # not for a minute
+
     async def scenario(one: Node, two: Node) -> None:
         topic = await one.create_topic("news")
         event = await topic.publish(b"x")

@@ -41,15 +41,32 @@ def results(out: Path) -> dict[str, Any]:
     return said
 
 
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The long runs come first, and there are more of them than are done at once: when the first
+    is there, others are under way or not begun."""
+    file = tmp_path_factory.mktemp("sweep") / "mine.toml"
+    file.write_text(SCENARIO.replace("[6, 16]", "[6, 64]").replace("repeats = 4", "repeats = 3"))
+    return file
+
+
+@pytest.fixture(scope="module")
+def whole(file: Path) -> dict[str, Any]:
+    """What came of the sweep that nobody stopped."""
+    list(run_plan(load_plan(file), ThisProcess(), folder=file.parent / "whole", check=False))
+    return results(file.parent / "whole")
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_sweep_that_was_stopped_goes_on_where_it_was(
-    how: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    how: signal.Signals,
+    file: Path,
+    whole: dict[str, Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file, out, whole = tmp_path / "mine.toml", tmp_path / "out", tmp_path / "whole"
+    out = tmp_path / "out"
     command = ["lab", "run", str(file), "--out", str(out), "--json", "--no-check"]
-    # The long ones come first, and there are more of them than are done at once: when the first
-    # is there, others are under way or not begun.
-    file.write_text(SCENARIO.replace("[6, 16]", "[6, 88]").replace("repeats = 4", "repeats = 3"))
     sweep = start(file, out)
     assert sweep.stdout is not None
     sweep.stdout.readline()  # one run is there
@@ -72,8 +89,7 @@ def test_a_sweep_that_was_stopped_goes_on_where_it_was(
     assert {run["run"] for run in runs if run["skipped"]} == before.keys()
     after = {f.name: (f / "run.json").stat().st_ino for f in out.iterdir()}
     assert before.items() <= after.items(), "nothing is written again"
-    list(run_plan(load_plan(file), ThisProcess(), folder=whole, check=False))
-    assert results(out) == results(whole)
+    assert results(out) == whole
 
 
 def wait_until_quiet(out: Path) -> None:

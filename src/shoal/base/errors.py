@@ -4,10 +4,13 @@
     ├── UsageError             ours: a caller asked for something that cannot be
     │   ├── ConfigError        a file or setting says something impossible
     │   ├── NotFound           a name that does not exist
-    │   └── OffsetExpired      rows of a log that retention has let go of
+    │   ├── OffsetExpired      rows of a log that retention has let go of
+    │   └── RegistryRefused    the registry's contracts do not allow it
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
     ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
     ├── SearchUnavailable      the search network, or a node in it, cannot be reached
+    ├── RegistryUnavailable    the registry's chain cannot be reached, or what is known of it is old
+    ├── RegistryDamaged        an embedded registry's file that cannot be used
     ├── IdentityError          keys, keystores, decryption
     │   ├── KeystoreError      a keystore file that cannot be used
     │   ├── WrongPassphrase    the passphrase does not open this keystore
@@ -65,6 +68,18 @@ class TopicUnavailable(ShoalError):
 
 class SearchUnavailable(ShoalError):
     """The search network, or the other end of a connection, is not there; it may be later."""
+
+
+class RegistryRefused(UsageError):
+    """The registry's contracts do not allow what was asked; the message is their reason."""
+
+
+class RegistryUnavailable(ShoalError):
+    """The registry's chain cannot be reached, or what is known of it is too old to act upon."""
+
+
+class RegistryDamaged(ShoalError):
+    """The file of an embedded registry is not as it was written."""
 
 
 class IdentityError(ShoalError):

@@ -19,6 +19,7 @@ from shoal.cli.doc import doc
 from shoal.cli.key import key
 from shoal.cli.lab import lab
 from shoal.cli.pipeline import pipeline
+from shoal.cli.registry import registry
 from shoal.cli.report import report
 from shoal.cli.search import search, watch
 from shoal.cli.serve import node, storage, tracker
@@ -41,6 +42,7 @@ app.command()(tracker)
 app.command()(node)
 app.command()(storage)
 app.add_typer(stream, name="stream")
+app.add_typer(registry, name="registry")
 app.add_typer(topic, name="topic")
 app.command()(search)
 app.command()(watch)

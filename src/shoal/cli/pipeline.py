@@ -1,4 +1,4 @@
-"""`shoal pipeline`: what Spark needs to run Shoal's jobs elsewhere."""
+"""`shoal pipeline`: jobs on Spark, and what it needs to run them elsewhere."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from typing import Annotated
 
 import typer
 
+from shoal.cli.lake import lake, lake_upkeep
+from shoal.cli.reddit import reddit
+from shoal.cli.vehicles import vehicles
+
 # Imported inside the commands, as elsewhere: `--help` needs none of it.
 
 pipeline = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Prepare Spark clusters.\n\nExample: shoal pipeline package shoal.zip",
+    help="Streams and dumps into tables, with Spark.\n\nExample: shoal pipeline package shoal.zip",
 )
-
-
-@pipeline.callback()
-def _group() -> None:
-    """Keeps `package` a command of its own while it is the only one."""
+pipeline.command()(lake)
+pipeline.command()(lake_upkeep)
+pipeline.command()(reddit)
+pipeline.command()(vehicles)
 
 
 @pipeline.command()

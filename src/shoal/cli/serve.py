@@ -138,9 +138,17 @@ async def _serve(network: NetworkFile, streams: list[str]) -> None:
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(Node.open(network))
         if network.gateway is not None:
-            disk = None if running.storage is None else running.storage.disk
+            stored = running.storage
+            disk, keeps = (None, None) if stored is None else (stored.disk, stored.keeps)
             lines = reader_of(running) if network.trackers_of(Contact(running.id)) else None
-            gateway = Gateway(running.host, running.tracker, lines=lines, disk=disk)
+            gateway = Gateway(
+                running.host,
+                running.tracker,
+                lines=lines,
+                disk=disk,
+                keeps=keeps,
+                outbox=running.outbox,
+            )
             stack.push_async_callback(gateway.close)
             print(f"# gateway {await gateway.open(network.gateway.listen)}", flush=True)
         if running.tracker is not None:

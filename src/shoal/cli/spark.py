@@ -17,6 +17,14 @@ Environment = Annotated[
         show_default=False,
     ),
 ]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="Any other option of the source; may be repeated.",
+        show_default=False,
+    ),
+]
 
 
 def environment_settings(environment: Path | None) -> dict[str, str]:
@@ -28,3 +36,14 @@ def environment_settings(environment: Path | None) -> dict[str, str]:
     if not environment.is_file():
         raise UsageError(f"no file {environment}: `shoal pipeline package {environment}` makes it")
     return archive_settings(str(environment))
+
+
+def source_options(given: list[str]) -> dict[str, str]:
+    """Options of `format("shoal")`, as they are written on the command line."""
+    options = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise UsageError(f"--option {text}: write NAME=VALUE")
+        options[name] = value
+    return options

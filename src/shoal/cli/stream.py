@@ -1,4 +1,5 @@
-"""`shoal stream`: publish from stdin, subscribe and resend to stdout."""
+"""`shoal stream`: publish from stdin, subscribe and resend to stdout; see stream_admin.py for what
+goes to the registry."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.cli.lines import stdin_lines
-from shoal.cli.serve import run_until_stopped
+from shoal.cli.serve import Config, run_until_stopped
+from shoal.cli.stream_admin import Id, create, delete, grant, revoke
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -25,13 +27,11 @@ PROGRESS_S = 5.0
 stream = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Publish and subscribe.\n\nExample: echo hello | shoal stream publish /greetings",
+    help="Publish and subscribe; say who may.\n\n"
+    "Example: echo hello | shoal stream publish /greetings",
 )
-
-Id = Annotated[
-    str, typer.Argument(metavar="ID", help="0xOWNER/path, or /path for a stream of this key.")
-]
-Config = Annotated[Path, typer.Option(metavar="FILE", help="The network file.")]
+for command in (create, grant, revoke, delete):
+    stream.command()(command)
 
 
 @stream.command()

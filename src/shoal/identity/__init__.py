@@ -1,11 +1,13 @@
 """Who a node is: its key, what it signs, how it is named, and where the key rests.
 
-keys         PrivateKey and PublicKey on secp256k1; the address is the node id
-signatures   recover and verify, the floor of a relay's throughput
-peer_id      the same key as a libp2p peer id
-cipher       authenticated encryption under a shared key
-keystore     a private key in a file, sealed with a passphrase
-entropy      the port all randomness comes through, and its seeded twin
+keys             PrivateKey and PublicKey on secp256k1; the address is the node id
+signatures       recover and verify, the floor of a relay's throughput
+stream_message   what a stream's publisher signs
+peer_id          the same key as a libp2p peer id
+cipher           authenticated encryption under a shared key
+keystore         a private key in a file, sealed with a passphrase
+secrets          where passphrases and tokens are, and never what they are
+entropy          the port all randomness comes through, and its seeded twin
 """
 
 from shoal.identity.cipher import (
@@ -25,6 +27,7 @@ from shoal.identity.peer_id import (
     peer_id_of_bytes,
     show_peer_id,
 )
+from shoal.identity.secrets import read_secret, split_secret_source
 from shoal.identity.signatures import SIGNATURE_BYTES, recover, verify, verify_signed
 
 __all__ = [
@@ -46,8 +49,10 @@ __all__ = [
     "open_keystore",
     "parse_peer_id",
     "peer_id_of_bytes",
+    "read_secret",
     "recover",
     "show_peer_id",
+    "split_secret_source",
     "verify",
     "verify_signed",
 ]

@@ -35,12 +35,13 @@ from msgspec import Meta
 
 from shoal.base.errors import ConfigError
 from shoal.base.units import ns_of_ms
+from shoal.identity.stream_message import CONTENT_BYTES_MAX
 from shoal.lab.kinds import find_kind
 from shoal.lab.liars import Lie
 from shoal.lab.overrides import apply_overrides
 from shoal.lab.settings_errors import explain
 from shoal.protocols.streams.commands import RedundantFeeds
-from shoal.protocols.streams.config import CONTENT_BYTES_MAX, DEGREE_DEFAULT, DEGREE_MAX
+from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
 from shoal.sim.delays import BUILT_IN, ConstantDelay, DelayModel, RegionDelay, load_table
 from shoal.sim.faults import (
     AnyFault,

@@ -20,13 +20,14 @@ from typing import cast
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.identity import PrivateKey, SeededEntropy
+from shoal.identity.stream_message import BINARY
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
 from shoal.lab.liars import LyingNode
 from shoal.lab.policies import make_policy
 from shoal.lab.scenario import NetworkSettings, Scenario, delay_model
 from shoal.lab.stream_view import in_one_piece
-from shoal.protocols.streams.commands import BINARY, JoinStream, Publish, feeds_of
+from shoal.protocols.streams.commands import JoinStream, Publish, feeds_of
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.placed import read_placed

@@ -1,12 +1,13 @@
 """The node API: what `import shoal` gives."""
 
 from shoal.node.documents import PublishedDocument
-from shoal.node.found import FoundDocument, Hit, Sighting
+from shoal.node.found import DataHit, DataSighting, FoundData, FoundDocument, Hit, Sighting
 from shoal.node.history import Last
 from shoal.node.messages import Gap, Message
 from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.node import Node
 from shoal.node.search_results import Search
+from shoal.node.space import Space
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
 from shoal.node.topic import ANYONE, CUSTOM, LAST_SEEN, NOBODY, Topic
@@ -14,18 +15,23 @@ from shoal.node.topic_events import Event, PublishedEvent
 from shoal.node.topic_subscription import TopicSubscription
 from shoal.node.user_connection import Incoming, UserConnection
 from shoal.node.watch import Watch
+from shoal.protocols.search.matched_space import Matcher
 
 __all__ = [
     "ANYONE",
     "CUSTOM",
     "LAST_SEEN",
     "NOBODY",
+    "DataHit",
+    "DataSighting",
     "Event",
+    "FoundData",
     "FoundDocument",
     "Gap",
     "Hit",
     "Incoming",
     "Last",
+    "Matcher",
     "Message",
     "NetworkFile",
     "Node",
@@ -33,6 +39,7 @@ __all__ = [
     "PublishedEvent",
     "Search",
     "Sighting",
+    "Space",
     "Stream",
     "Subscription",
     "Topic",

@@ -13,11 +13,12 @@ import msgspec
 from shoal.base.errors import NotFound, ShoalError, UsageError
 from shoal.base.ids import NodeId, parse_node_id, show_node_id
 from shoal.base.units import S_NS, ns_of_seconds
-from shoal.node.found import FoundDocument, found_as
+from shoal.node.found import AnyFound
 from shoal.node.search import NodeSearch
 from shoal.node.search_results import CONFIDENCE_DEFAULT, WITHIN_S_DEFAULT, Search
 from shoal.protocols.search.commands import DocumentPut, PutDocument
-from shoal.protocols.search.documents import LIFE_NS_MAX, Document, Kind, Life, document_id
+from shoal.protocols.search.documents import LIFE_NS_MAX, Document, Life, document_id
+from shoal.protocols.search.spaces import Space
 
 HOUR_NS = 3600 * S_NS
 
@@ -31,7 +32,6 @@ LIFE_NS: Mapping[Life, int] = {
 
 DELETION_SLACK_NS = HOUR_NS  # a deletion has to outlive what it deletes, also where clocks differ
 NAMES_MAX = 10_000  # that are remembered; others are looked for when they are to be deleted
-EVERYTHING = "*"
 
 log = logging.getLogger("shoal.node")
 
@@ -55,7 +55,7 @@ class PublishedDocument(msgspec.Struct, frozen=True):
 
 class _Put(NamedTuple):
     life: Life
-    kind: Kind
+    kind: str
     expires_ns: int
 
     @classmethod
@@ -64,27 +64,25 @@ class _Put(NamedTuple):
 
 
 class NodeDocuments:
-    """Documents of one running node."""
+    """Documents of one running node, in one space."""
 
-    def __init__(self, door: NodeSearch) -> None:
+    def __init__(self, door: NodeSearch, space: Space, any_query: str | bytes) -> None:
         self._door = door
+        self._space = space
+        self._any_query = any_query
         self._put: dict[str, _Put] = {}  # what can be deleted without looking for it
         self._renewals: dict[str, PutDocument] = {}
         self._renewing = False
 
     async def put(
         self,
-        content: Mapping[str, Any],
+        content: Mapping[str, Any] | bytes,
         life: Life,
         name: str | None,
         lasts: timedelta | float | None,
-        kind: Kind,
+        kind: str,
     ) -> PublishedDocument:
         """Have a document found, in place of one of the same name."""
-        if not isinstance(content, Mapping):
-            raise UsageError(
-                f"a document of type {type(content).__name__}: give a mapping, a JSON object"
-            )
         if life not in get_args(Life):
             raise UsageError(f"kind={life!r}: give one of {', '.join(get_args(Life))}")
         name = f"{self._door.rng.getrandbits(64):016x}" if name is None else name
@@ -109,22 +107,24 @@ class NodeDocuments:
         self._put.pop(name, None)
         return _published(answer)
 
-    async def get(self, name: str, owner: str | None, within: float) -> FoundDocument:
+    async def get(self, name: str, owner: str | None, within: float) -> Document:
         """The newest version that somebody has."""
         node = self._door.node if owner is None else parse_node_id(owner)
-        return found_as(FoundDocument, await self._find(node, name, within))
+        return await self._find(node, name, within)
 
     # Steps
 
     async def _find(self, owner: NodeId, name: str, within: float = WITHIN_S_DEFAULT) -> Document:
         async with Search(
             self._door,
-            EVERYTHING,
+            self._space,
+            self._any_query,
+            AnyFound,
             confidence=CONFIDENCE_DEFAULT,
             limit=None,
             within=within,
             queue_max=1,
-            document=document_id(owner, name),
+            document=document_id(owner, name, self._space.name),
         ) as search:
             found = await search.documents()
         newest = max(found, key=lambda document: document.rank, default=None)

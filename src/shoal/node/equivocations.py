@@ -9,9 +9,9 @@ from collections import deque
 
 from shoal.base.ids import NodeId, show_node_id
 from shoal.base.units import S_NS
+from shoal.identity.stream_message import decode_body, split_signed
 from shoal.kernel.rate_limit import RateLimit
 from shoal.protocols.streams.commands import EquivocationSeen
-from shoal.protocols.streams.wire import decode_body, split_signed
 
 PROOFS_MAX = 16  # two messages each, of half a megabyte at most
 WARNINGS_BURST = 10  # per publisher, and then one a second: it must not fill our disk with them

@@ -19,6 +19,8 @@ import msgspec
 
 from shoal.base.errors import HistoryUnavailable, NotFound, OffsetExpired, UsageError
 from shoal.base.ids import INT63_MAX, NodeId, StreamId, parse_node_id
+from shoal.base.offsets import Offset, parse_offset
+from shoal.identity.stream_message import Position
 from shoal.node.messages import LOST, FromLog, Gap, Message, message_of
 from shoal.node.positions import Chains, Standing
 from shoal.protocols.streams.commands import MessageArrived
@@ -29,6 +31,8 @@ from shoal.protocols.streams.history.commands import (
     NO_STORAGE,
     NO_SUCH_LOG,
     NO_TRACKER,
+    CountDurable,
+    CountedDurable,
     HistoryEnded,
     HistoryPage,
     HistoryRow,
@@ -44,12 +48,10 @@ from shoal.protocols.streams.history.commands import (
     What,
 )
 from shoal.protocols.streams.history.reader import cursor_of
-from shoal.protocols.streams.messages import Position
 from shoal.runtime import RuntimeHost
-from shoal.storage.offsets import Offset, parse_offset
 
 EARLIEST, LATEST = "earliest", "latest"
-HISTORY_EVENTS = (HistoryPage, HistoryEnded, KeptDurably, KeepFailed)
+HISTORY_EVENTS = (HistoryPage, HistoryEnded, KeptDurably, KeepFailed, CountedDurable)
 
 
 class Last(msgspec.Struct, frozen=True):
@@ -108,13 +110,17 @@ class PartitionRead:
             await self._history.issue(StopReading(), self)
 
 
+class NotKept(UsageError):
+    """No storage node is named for a stream."""
+
+
 class _Kept:
-    """The token of a KeepDurably."""
+    """The token of a KeepDurably, or of a CountDurable."""
 
     def __init__(self) -> None:
-        self.answer: asyncio.Future[KeptDurably | KeepFailed] = asyncio.Future()
+        self.answer: asyncio.Future[KeptDurably | CountedDurable | KeepFailed] = asyncio.Future()
 
-    def heard(self, event: KeptDurably | KeepFailed) -> None:
+    def heard(self, event: KeptDurably | CountedDurable | KeepFailed) -> None:
         """The machine said something."""
         if not self.answer.done():
             self.answer.set_result(event)
@@ -172,15 +178,25 @@ class NodeHistory:
 
     async def keep(self, stream: StreamId, signed: bytes, copies: int) -> None:
         """Return when so many storage nodes have a message on disk."""
+        await self._kept(KeepDurably(stream, signed, copies))
+
+    async def count(self, command: CountDurable) -> int:
+        """How many messages of a chain a storage node has on disk; NotKept if there is none."""
+        answer = await self._kept(command)
+        return answer.count if isinstance(answer, CountedDurable) else 0
+
+    async def _kept(self, command: KeepDurably | CountDurable) -> KeptDurably | CountedDurable:
         token = _Kept()
         self._keeps[token] = None
         try:
-            await self.issue(KeepDurably(stream, signed, copies), token)
+            await self.issue(command, token)
             answer = await token.answer
         finally:
             del self._keeps[token]
         if isinstance(answer, KeepFailed):
-            raise _error(stream, answer, "the message was published, and may be kept all the same")
+            more = "the message was published, and may be kept all the same"
+            raise _error(command.stream, answer, more)
+        return answer
 
 
 async def merged(
@@ -285,7 +301,7 @@ def _publisher(text: str) -> NodeId:
 def _error(stream: StreamId, ended: HistoryEnded | KeepFailed, more: str = "") -> Exception:
     match ended.reason:
         case reason if reason == NO_STORAGE:
-            return UsageError(
+            return NotKept(
                 f"{stream} is kept by nobody: name its storage nodes as storage = [...] "
                 "under [[streams]] in the network file of its trackers"
             )

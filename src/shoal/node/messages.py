@@ -10,8 +10,9 @@ import msgspec
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
-from shoal.protocols.streams.commands import BINARY, JSON, TEXT, MessageArrived
-from shoal.storage.offsets import Offset, PartitionOffset, format_offset
+from shoal.base.offsets import Offset, PartitionOffset, format_offset
+from shoal.identity.stream_message import BINARY, JSON, TEXT
+from shoal.protocols.streams.commands import MessageArrived
 
 Content = Any  # what JSON can say, or str, or bytes
 

@@ -28,7 +28,6 @@ policy = "aware"                    # links by measured delay; "random" by defau
 folder = "store"
 
 [dht]                               # only if this node takes part in durable topics
-
 [[dht.bootstrap]]                   # whom it meets first; none: the others find it
 id = "0x..."
 addresses = ["ws://127.0.0.1:7720"]
@@ -38,6 +37,12 @@ folder = "topics"
 
 [search]                            # only if this node takes part in search
 host_cache = "hosts"                # whom it met; [[search.bootstrap]] is as above
+
+[registry]                          # which streams there are, and who may do what with them
+folder = "registry"                 # or one on a chain: see shoal.registry.config
+
+[outbox]                            # only if Spark queries publish through this node
+token = "env:SHOAL_OUTBOX_TOKEN"    # where the token is that they must show
 
 [gateway]
 listen = "127.0.0.1:7780"
@@ -65,27 +70,18 @@ from shoal.base.ids import (
     parse_stream_id,
     show_node_id,
 )
+from shoal.identity import read_secret, split_secret_source
 from shoal.kernel.contact import ADDRESSES_MAX, Contact
 from shoal.protocols.search.config import LOCATIONS_MIN, SearchConfig
 from shoal.protocols.streams.commands import RedundantFeeds, feeds_of
 from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
 from shoal.protocols.topics.cid import parse_cid
+from shoal.registry.config import RegistrySection
 
 LOCATIONS_MAX = SearchConfig().locations_max
 CHILDREN_MAX = 256  # a node that sends each event more often is a bottleneck, whatever it has
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<field>.*)`)?$", re.DOTALL)
-
-
-def _split_source(source: str) -> tuple[str, str]:
-    kind, _, name = source.partition(":")
-    if kind not in ("env", "file") or not name:
-        # Whatever stands there may be the passphrase: it is not repeated.
-        raise ConfigError(
-            "passphrase: write env:NAME or file:PATH to say where it is, "
-            "never the passphrase itself"
-        )
-    return kind, name
 
 
 def _is_url(text: str, *schemes: str, port: bool) -> bool:
@@ -118,7 +114,7 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if address.startswith("wss:") and self.certificate is None:
                 raise ConfigError(f"listen: {address!r} needs a certificate: name its PEM file")
         if self.passphrase is not None:
-            _split_source(self.passphrase)
+            split_secret_source("passphrase", self.passphrase)
 
 
 class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -245,6 +241,20 @@ class TrackerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How links are chosen: blindly, or by the round trips that nodes measure."""
 
 
+class OutboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[outbox]: Spark queries publish through this node."""
+
+    token: str
+    """Where the token is that they show, env:NAME or file:PATH."""
+    folder: str = "outbox"
+    megabytes_max: Annotated[float, Meta(gt=0)] = 256.0
+    """What it holds until it is published; then queries have to wait."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        split_secret_source("token", self.token)
+
+
 class GatewaySection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[gateway]: HTTP for people and programs."""
 
@@ -263,6 +273,8 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dht: DhtSection | None = None
     topics: TopicsSection | None = None
     search: SearchSection | None = None
+    registry: RegistrySection | None = None
+    outbox: OutboxSection | None = None
     gateway: GatewaySection | None = None
     folder: str = "."
     """Where relative paths begin: the file's own folder."""
@@ -278,6 +290,8 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if len(set(names)) < len(names):
                 raise ConfigError(f"{field}: two entries have the same id: keep one")
+        if self.outbox is not None and self.gateway is None:
+            raise ConfigError("outbox: queries reach it over HTTP: add [gateway]")
         if self.topics is not None and self.dht is None:
             raise ConfigError("topics: they are found over the DHT: add [dht]")
         for settings in self.streams:
@@ -365,18 +379,7 @@ def load_network_file(path: str | Path) -> NetworkFile:
 
 def read_passphrase(source: str, folder: Path) -> str:
     """A passphrase from env:NAME or file:PATH; never from a setting itself."""
-    kind, name = _split_source(source)
-    if kind == "env":
-        value = os.environ.get(name)
-        if value is None:
-            raise ConfigError(f"passphrase {source!r}: set the variable {name}")
-        return value
-    path = folder / name
-    try:
-        return path.read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = getattr(error, "strerror", None) or "it is no text"
-        raise ConfigError(f"passphrase {source!r}: cannot read {path}: {problem}") from error
+    return read_secret("passphrase", source, folder, os.environ)
 
 
 def tracker_contact(node: NodeId, addresses: list[str]) -> PeerEntry:

@@ -20,6 +20,8 @@ from shoal.node.credentials import key_of, tls_of
 from shoal.node.equivocations import Equivocations
 from shoal.node.history import HISTORY_EVENTS, NodeHistory
 from shoal.node.network_file import NetworkFile, load_network_file
+from shoal.node.outbox_delivery import Delivery
+from shoal.node.outbox_role import OutboxRole
 from shoal.node.parts import Parts
 from shoal.node.search_role import cached_hosts
 from shoal.node.searching import SearchDoors, Searching
@@ -94,6 +96,8 @@ class Node(Searching):
         self.partitions = parts.partitions
         self.storage: StorageRole | None = parts.storage
         """What makes this node a storage node, if it is one."""
+        self.outbox: OutboxRole | None = parts.outbox
+        """Where Spark queries hand in what they publish, if this node has one."""
         self.host = RuntimeHost(self.id, parts.machines, parts.codecs, rng=rng, disk=parts.disk)
         """The driver underneath, for gateways and metrics."""
         self.host.listeners.append(self._notified)
@@ -143,6 +147,9 @@ class Node(Searching):
         self.addresses = await self.host.open([transport], self.network.node.listen)
         if self.storage is not None:
             self.storage.start(self.host, None if self._streams is None else self._keep_stream)
+        if self.outbox is not None:
+            delivery = Delivery(self.host, self._stream_machine(), self.history, self._stay_in)
+            self.outbox.start(delivery, self.host.now_ns)
         if self._topics is not None and self.network.topics is not None:
             self._topics.keep(map(parse_cid, self.network.topics.pinned))
         if self._search is not None:
@@ -151,6 +158,8 @@ class Node(Searching):
     async def close(self) -> None:
         """Leave every stream, flush, and close every link."""
         self._closed = True
+        if self.outbox is not None:
+            await self.outbox.close()
         if self._history is not None:
             self._history.close()
         if self._topics is not None:
@@ -196,9 +205,7 @@ class Node(Searching):
         self, stream: StreamId, content: bytes, content_type: int, partition: int, copies: int = 0
     ) -> MessageId:
         """Send one message, and have so many storage nodes keep it; used by Stream.publish."""
-        membership = self._memberships.get(stream)
-        if membership is None or not membership.stays:
-            await self._stay(stream)
+        await self._stay_in(stream)
         await self.host.wait_for_room(PATIENCE_NS)
         command, receipt = Publish(stream, content, content_type, partition), _Receipt()
         await self.host.issue(self._stream_machine(), command, receipt)
@@ -277,6 +284,12 @@ class Node(Searching):
         if membership.stays:
             await self._exit(stream, None)  # somebody else was faster
         membership.stays = True
+
+    async def _stay_in(self, stream: StreamId) -> None:
+        """The same, if it is not so already."""
+        membership = self._memberships.get(stream)
+        if membership is None or not membership.stays:
+            await self._stay(stream)
 
     async def _enter(self, stream: StreamId, subscription: Subscription | None) -> None:
         """Be in a stream, for one more reason; undone if it does not come to that."""

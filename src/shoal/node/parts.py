@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 
+from shoal.base.errors import ConfigError
 from shoal.base.ids import StreamId
 from shoal.identity import Entropy, PrivateKey
 from shoal.kernel.codec import Codec
@@ -13,6 +14,7 @@ from shoal.kernel.contact import Contact
 from shoal.kernel.disk import Disk
 from shoal.kernel.machine import Machine
 from shoal.node.network_file import NetworkFile
+from shoal.node.outbox_role import OutboxRole
 from shoal.node.partitions import Partitions
 from shoal.node.search_role import SearchRole
 from shoal.node.storage_role import StorageRole
@@ -48,6 +50,7 @@ class Parts:
         self.streams: StreamNode | None = None
         self.history: HistoryClient | None = None
         self.storage: StorageRole | None = None
+        self.outbox: OutboxRole | None = None
         self.topics: TopicRole | None = None
         self.search: SearchRole | None = None
         self._disks: dict[int, Disk] = {}
@@ -62,6 +65,10 @@ class Parts:
             self._add_storage(StorageRole(network, network.storage, key.address, entropy))
         try:
             self._add_others(network, key, rng, cached)
+            if network.outbox is not None:
+                if self.streams is None:
+                    raise ConfigError("outbox: this node knows no tracker: add [[trackers]]")
+                self.outbox = OutboxRole(network, network.outbox, key, entropy, self.partitions)
         except BaseException:
             if self.storage is not None:
                 self.storage.store.close()  # it is not ours as long as we do not run

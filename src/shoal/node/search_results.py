@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from math import ceil
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from shoal.base.errors import UsageError
 from shoal.base.units import ns_of_seconds
-from shoal.node.found import Hit, found_as
+from shoal.node.found import AnyFound, found_as
 from shoal.node.search import NodeSearch, Token
 from shoal.protocols.search.commands import (
     FindDocuments,
@@ -19,14 +19,16 @@ from shoal.protocols.search.commands import (
     StopSearch,
 )
 from shoal.protocols.search.documents import Document
-from shoal.protocols.search.queries.parser import parse
+from shoal.protocols.search.spaces import Space
 
 CONFIDENCE_DEFAULT = 0.99
 WITHIN_S_DEFAULT = 10.0
+H = TypeVar("H", bound=AnyFound)
+
 QUEUE_HITS_MAX = 1000  # more than people read; at most 64 KiB each, mostly far less
 
 
-class Search(Token):
+class Search(Token, Generic[H]):
     """Iterates over hits, the best of those that are there first. Made by Node.search; it begins
     when it is iterated over, or entered as a context, at whose end it stops. Otherwise it stops by
     itself after `within` seconds.
@@ -37,7 +39,9 @@ class Search(Token):
     def __init__(
         self,
         door: NodeSearch,
-        query: str,
+        space: Space,
+        query: str | bytes,
+        hit: type[H],
         *,
         confidence: float,
         limit: int | None,
@@ -45,7 +49,7 @@ class Search(Token):
         queue_max: int,
         document: bytes | None = None,
     ) -> None:
-        parse(query)  # what is wrong with it is told at once
+        space.read(query)  # what is wrong with it is told at once
         if not 0 < confidence < 1:
             raise UsageError(f"confidence={confidence}: give a part of one, as in 0.99")
         if limit is not None and limit < 1:
@@ -67,7 +71,10 @@ class Search(Token):
         self.dropped = 0
         """Hits that found no room."""
         self._door = door
-        self._command = FindDocuments(query, confidence, limit, ns_of_seconds(within), document)
+        self._hit = hit
+        self._command = FindDocuments(
+            query, confidence, limit, ns_of_seconds(within), document, space.name
+        )
         self._queue_max = queue_max
         self._begun = False
         self._told = 0
@@ -88,14 +95,14 @@ class Search(Token):
     async def __aexit__(self, *raised: object) -> None:
         await self.stop()
 
-    def __aiter__(self) -> AsyncIterator[Hit]:
+    def __aiter__(self) -> AsyncIterator[H]:
         return self
 
-    async def __anext__(self) -> Hit:
+    async def __anext__(self) -> H:
         found = await self._next()
         if found is None:
             raise StopAsyncIteration
-        return found_as(Hit, found.document, score=found.score)
+        return found_as(self._hit, found.document, score=found.score)
 
     async def stop(self) -> None:
         """Ask nobody else, and forget what comes."""

@@ -12,7 +12,7 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
 from shoal.node.announcements import Announcements
 from shoal.node.documents import NodeDocuments, PublishedDocument
-from shoal.node.found import FoundDocument
+from shoal.node.found import FoundDocument, Hit, Sighting, found_as
 from shoal.node.measure import Measure
 from shoal.node.search import NodeSearch
 from shoal.node.search_results import (
@@ -22,12 +22,18 @@ from shoal.node.search_results import (
     Search,
 )
 from shoal.node.search_role import SearchRole
+from shoal.node.space import Space
 from shoal.node.user_connection import Incoming, Peer, UserConnection, UserConnections
 from shoal.node.watch import QUEUE_SIGHTINGS_MAX, Watch
+from shoal.protocols.search.commands import OpenSpace
+from shoal.protocols.search.document_space import DocumentSpace
 from shoal.protocols.search.documents import Kind, Life
+from shoal.protocols.search.matched_space import MatchedSpace, Matcher
 from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.descriptors import TopicDescriptor
 from shoal.runtime import RuntimeHost
+
+EVERYTHING = "*"
 
 
 class SearchDoors:
@@ -35,7 +41,8 @@ class SearchDoors:
 
     def __init__(self, host: RuntimeHost, role: SearchRole, rng: Random) -> None:
         self.door = NodeSearch(host, role, rng)
-        self.documents = NodeDocuments(self.door)
+        self.space = DocumentSpace()
+        self.documents = NodeDocuments(self.door, self.space, EVERYTHING)
         self.measure = Measure(self.door)
         self.users = UserConnections(self.door)
         self._announcements = Announcements(self.door, self.documents)
@@ -74,6 +81,10 @@ class Searching:
         it reached; `managed`, the same, as long as this node runs; `durable`, by the network,
         whether this node runs or not. Without a life: for a minute, an hour, always, 30 days.
         """
+        if not isinstance(content, Mapping):
+            raise UsageError(
+                f"a document of type {type(content).__name__}: give a mapping, a JSON object"
+            )
         what: Kind = "event" if kind == "instant" else "document"
         return await self.searching.documents.put(content, kind, name, life, what)
 
@@ -85,7 +96,7 @@ class Searching:
         self, name: str, *, owner: str | None = None, within: float = WITHIN_S_DEFAULT
     ) -> FoundDocument:
         """The newest version of a document, by its owner (this node, if none is given) and name."""
-        return await self.searching.documents.get(name, owner, within)
+        return found_as(FoundDocument, await self.searching.documents.get(name, owner, within))
 
     def search(
         self,
@@ -95,21 +106,32 @@ class Searching:
         limit: int | None = None,
         within: float = WITHIN_S_DEFAULT,
         queue_max: int = QUEUE_HITS_MAX,
-    ) -> Search:
+    ) -> Search[Hit]:
         """Documents that match, as they are found, until the search is as sure as it shall be to
         have found each one that is there, or has `limit` of them, or has taken `within` seconds."""
         return Search(
             self.searching.door,
+            self.searching.space,
             query,
+            Hit,
             confidence=confidence,
             limit=limit,
             within=within,
             queue_max=queue_max,
         )
 
-    def watch(self, query: str, *, queue_max: int = QUEUE_SIGHTINGS_MAX) -> Watch:
+    def watch(self, query: str, *, queue_max: int = QUEUE_SIGHTINGS_MAX) -> Watch[Sighting]:
         """Documents that match, as they are put from now on."""
-        return Watch(self.searching.door, query, queue_max=queue_max)
+        doors = self.searching
+        return Watch(doors.door, doors.space, query, Sighting, queue_max=queue_max)
+
+    async def space(self, name: str, matcher: Matcher) -> Space:
+        """Have data of our own form found by questions of our own form, by all nodes that open the
+        space of this name. It is open until this node's end."""
+        door = self.searching.door
+        space = MatchedSpace(name, matcher)
+        await door.host.issue(door.machine, OpenSpace(space))
+        return Space(door, space)
 
     @property
     def measure(self) -> Measure:

@@ -31,6 +31,7 @@ import msgspec
 
 from shoal.base.errors import ShoalError
 from shoal.base.units import MS_NS
+from shoal.identity.stream_message import Position
 from shoal.node.history import NodeHistory, PartitionRead, arrived_of, merged
 from shoal.node.positions import Chains, Number, Standing
 from shoal.protocols.streams.commands import MessageArrived
@@ -42,7 +43,6 @@ from shoal.protocols.streams.history.commands import (
     MessageRange,
     ReadHistory,
 )
-from shoal.protocols.streams.messages import Position
 
 if TYPE_CHECKING:
     from shoal.node.subscription import Subscription

@@ -5,30 +5,43 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from shoal.base.errors import UsageError
-from shoal.node.found import Sighting, found_as
+from shoal.node.found import AnyFound, found_as
 from shoal.node.messages import SLOW, Gap
 from shoal.node.search import NodeSearch, Token
 from shoal.protocols.search.commands import Seen, Unwatch, WatchDocuments
-from shoal.protocols.search.queries.parser import parse
+from shoal.protocols.search.spaces import Space
 
 QUEUE_SIGHTINGS_MAX = 1000
 
 
-class Watch(Token):
+S = TypeVar("S", bound=AnyFound)
+
+
+class Watch(Token, Generic[S]):
     """Iterates over documents that were put since it was entered as a context, until its end. Made
     by Node.watch. A consumer that falls behind loses the oldest, and is told so: the next one has
     `gap_before`."""
 
-    def __init__(self, door: NodeSearch, query: str, *, queue_max: int) -> None:
-        parse(query)  # what is wrong with it is told at once
+    def __init__(
+        self,
+        door: NodeSearch,
+        space: Space,
+        query: str | bytes,
+        sighting: type[S],
+        *,
+        queue_max: int,
+    ) -> None:
+        space.read(query)  # what is wrong with it is told at once
         if queue_max < 1:
             raise UsageError(f"a queue of {queue_max} documents: give 1 or more")
         self.query = query
         self.queue_max = queue_max
         self._door = door
+        self._space = space.name
+        self._sighting = sighting
         self._queue: deque[Seen] = deque()
         self._missed = 0
         self._begun = False
@@ -44,7 +57,7 @@ class Watch(Token):
         await self._door.when_joined()
         self._door.remember(self)
         try:
-            await self._door.say(WatchDocuments(self.query), self)
+            await self._door.say(WatchDocuments(self.query, self._space), self)
         except BaseException:
             self._door.forget(self)
             raise
@@ -54,12 +67,12 @@ class Watch(Token):
         self.ended()
         await self._door.say_last(Unwatch(), self)
 
-    def __aiter__(self) -> AsyncIterator[Sighting]:
+    def __aiter__(self) -> AsyncIterator[S]:
         if not self._begun:
             raise UsageError("enter it first: async with node.watch(query) as events")
         return self
 
-    async def __anext__(self) -> Sighting:
+    async def __anext__(self) -> S:
         while not self._queue:
             if self._closed:
                 raise StopAsyncIteration
@@ -67,7 +80,7 @@ class Watch(Token):
             await self._wake.wait()
         missed, self._missed = self._missed, 0
         gap = Gap(missed, SLOW) if missed else None
-        return found_as(Sighting, self._queue.popleft().document, gap_before=gap)
+        return found_as(self._sighting, self._queue.popleft().document, gap_before=gap)
 
     # What the machine says
 

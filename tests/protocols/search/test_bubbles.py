@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from random import Random
 
 import pytest
@@ -14,15 +15,21 @@ from shoal.kernel.rate_limit import RateLimit
 from shoal.protocols.search.bubbles import Bubbles
 from shoal.protocols.search.casts import tokens_of
 from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.document_space import DocumentSpace
+from shoal.protocols.search.documents import DOCUMENTS
+from shoal.protocols.search.holdings import MANAGED_LEASE_NS
 from shoal.protocols.search.messages import BubbleCast, Totals
-from shoal.protocols.search.payloads import Search, decode_payload
-from shoal.protocols.search.sizes import confidence_of, threshold
-from shoal.protocols.search.traffic import Balance
+from shoal.protocols.search.payloads import BubbleType, Search, decode_payload
+from shoal.protocols.search.sizes import certainty_of, confidence_of, threshold
+from shoal.protocols.search.spaces import Columns
+from shoal.protocols.search.spread import Spread
 from tests.support.bubbles import TOTALS
 from tests.support.circle import Peer
 
 ANN = Peer(1)
 QUESTION = Search("air", 10)
+SPACE = DocumentSpace()
+COLUMNS = Columns(DOCUMENTS)
 
 
 class Bench:
@@ -33,6 +40,7 @@ class Bench:
             *(ANN.key, ANN.record, lambda: self.totals, self._send, Random(1)),
             config or SearchConfig(),
         )
+        self.bubbles.spreads[DOCUMENTS] = Spread(COLUMNS)
 
     def _send(self, cast: BubbleCast, now_ns: int) -> list[Effect]:
         self.cast.append(cast)
@@ -45,7 +53,7 @@ def test_data_and_questions_meet_with_the_wanted_probability(
     balance: float, confidence: float
 ) -> None:
     bubbles = Bench().bubbles
-    bubbles.balance = Balance(balance, balance)
+    bubbles.spreads[DOCUMENTS] = Spread(COLUMNS, balance, balance)
     asked = bubbles.query_size(confidence)
     assert confidence_of((asked * bubbles.meetings()) ** 0.5) >= confidence
     assert confidence_of(((asked - 1) * bubbles.meetings()) ** 0.5) < confidence
@@ -59,9 +67,36 @@ def test_data_and_questions_meet_with_the_wanted_probability(
 def test_questions_are_larger_as_long_as_smaller_data_is_around() -> None:
     bubbles = Bench().bubbles
     usual = bubbles.query_size(0.99)
-    bubbles.balance = Balance(4.0, 0.25)
+    bubbles.spreads[DOCUMENTS] = Spread(COLUMNS, 4.0, 0.25)
     assert bubbles.data_size() == pytest.approx(2 * usual, abs=2)
     assert bubbles.query_size(0.99) == pytest.approx(2 * usual, abs=2)
+
+
+@pytest.mark.parametrize("factor", [0.25, 4.0])
+def test_questions_are_made_for_data_of_a_network_of_another_size(factor: float) -> None:
+    bench = Bench()
+    bench.bubbles.beat({COLUMNS.data: 5.0, COLUMNS.query: 5.0}, 0)
+    before = bench.bubbles.query_size(0.99)
+    bench.totals = Totals(factor * 1000.0, factor * 6000.0, factor * 36000.0)
+    # A crash leaves the data as dense as it was; growth has it lie thinner.
+    assert bench.bubbles.query_size(0.99) == pytest.approx(before * max(factor, 1.0), rel=0.02)
+    bench.bubbles.beat({COLUMNS.data: 5.0, COLUMNS.query: 5.0}, MANAGED_LEASE_NS)
+    assert bench.bubbles.query_size(0.99) == pytest.approx(before * factor**0.5, rel=0.03)
+
+
+def test_where_nobody_has_put_data_none_is_thin() -> None:
+    bench = Bench(Totals(1.0, 6.0, 36.0))
+    bench.bubbles.beat({COLUMNS.data: 0.0, COLUMNS.query: 5.0}, 0)
+    bench.bubbles.spreads[DOCUMENTS].others = 1.0
+    bench.totals = TOTALS
+    assert bench.bubbles.query_size(0.99) == Bench().bubbles.query_size(0.99)
+
+
+def test_no_question_is_larger_than_what_reaches_everybody() -> None:
+    bench = Bench(Totals(1.0, 6.0, 36.0))
+    bench.bubbles.beat({COLUMNS.data: 5.0, COLUMNS.query: 5.0}, 0)
+    bench.totals = TOTALS
+    assert bench.bubbles.query_size(0.99) <= ceil(certainty_of(0.99) * 1500.0)
 
 
 def test_where_nothing_branches_data_floods() -> None:
@@ -85,24 +120,24 @@ def test_who_does_not_know_the_network_waits() -> None:
 
 def test_a_bubble_is_signed_and_says_when_it_ends() -> None:
     bench = Bench()
-    bubble = bench.bubbles.make(QUESTION, 50, 10 * S_NS, 7 * S_NS)
+    bubble = bench.bubbles.make(SPACE, QUESTION, 50, 10 * S_NS, 7 * S_NS)
     bench.bubbles.cast(bubble, 50, 7 * S_NS)
     (cast,) = bench.cast
     assert verify_signed(ANN.node, cast.signed)
     assert cast.header.expires_ms == 17 * S_NS // MS_NS
     assert cast.id == bubble.id
-    assert decode_payload(cast.kind, cast.payload) == QUESTION
+    assert decode_payload(BubbleType(cast.kind), cast.payload) == QUESTION
 
 
 def test_the_same_question_twice_is_two_bubbles() -> None:
     bubbles = Bench().bubbles
-    first, second = (bubbles.make(QUESTION, 50, S_NS, 0) for _ in range(2))
+    first, second = (bubbles.make(SPACE, QUESTION, 50, S_NS, 0) for _ in range(2))
     assert first.id != second.id
 
 
 def test_slices_follow_each_other() -> None:
     bench = Bench()
-    bubble = bench.bubbles.make(QUESTION, 50, S_NS, 0)
+    bubble = bench.bubbles.make(SPACE, QUESTION, 50, S_NS, 0)
     for end in (7, 14, 50):
         bench.bubbles.cast(bubble, end, 0)
     assert [(c.size, c.start, c.end) for c in bench.cast] == [
@@ -121,7 +156,7 @@ def test_who_puts_as_fast_as_it_may_stays_within_the_budget_of_others() -> None:
     for step in range(2000):
         now_ns = step * 5 * MS_NS
         if bench.bubbles.may_put(now_ns):
-            bench.bubbles.cast(bench.bubbles.make(QUESTION, 5, S_NS, now_ns), 5, now_ns)
+            bench.bubbles.cast(bench.bubbles.make(SPACE, QUESTION, 5, S_NS, now_ns), 5, now_ns)
             tokens = tokens_of(len(bench.cast[-1].payload))
             assert theirs.allow(ANN.node, now_ns, tokens)
             cast += 1
@@ -130,7 +165,7 @@ def test_who_puts_as_fast_as_it_may_stays_within_the_budget_of_others() -> None:
 
 def test_slices_of_one_bubble_cost_it_once() -> None:
     bench = Bench(config=SearchConfig(origin_burst=3))
-    bubble = bench.bubbles.make(QUESTION, 50, S_NS, 0)
+    bubble = bench.bubbles.make(SPACE, QUESTION, 50, S_NS, 0)
     for end in (10, 20, 30, 40):
         bench.bubbles.cast(bubble, end, 0)
     assert bench.bubbles.may_put(0)

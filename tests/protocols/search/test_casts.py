@@ -12,6 +12,7 @@ from shoal.base.units import KIB, S_NS
 from shoal.kernel.effects import Send
 from shoal.kernel.inputs import SendQueueHigh, SendQueueLow
 from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.document_space import DocumentSpace
 from shoal.protocols.search.messages import BubbleCast, ClientHello, EdgeClosed, EdgeName
 from shoal.protocols.search.payloads import Search
 from shoal.protocols.search.seen import COLLISIONS_MAX
@@ -80,7 +81,7 @@ def test_bubbles_about_the_same_thing_take_the_same_ways() -> None:
     bubbles = bench.parts.bubbles
 
     def ways(about: bytes, text: str) -> list[Any]:
-        bubble = bubbles.make(Search(text, 1), 9, S_NS, 0, about)
+        bubble = bubbles.make(DocumentSpace(), Search(text, 1), 9, S_NS, 0, about)
         return [effect.peers for effect in bubbles.cast(bubble, 9, 0) if type(effect) is Send]
 
     assert all(ways(b"same", str(turn)) == ways(b"same", "first") for turn in range(20))

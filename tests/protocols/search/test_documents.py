@@ -37,7 +37,7 @@ values = st.recursive(
 contents = st.dictionaries(st.text(max_size=8), values, max_size=4)
 
 
-def sign(content: dict[str, Any] | None = None, **changes: Any) -> Document:
+def sign(content: dict[str, Any] | bytes | None = None, **changes: Any) -> Document:
     said: dict[str, Any] = {"version": 1, "life": "managed", "expires_ms": 1000} | changes
     return sign_document(KEY, said.pop("name", "a"), content, **said)
 
@@ -109,7 +109,10 @@ def test_a_changed_byte_is_no_document_or_has_no_valid_signature(data: st.DataOb
         (3, INT63_MAX + 1),
         (4, "eternal"),
         (5, 2**64 - 1),
-        (6, "person"),
+        (6, "Person"),
+        (6, ""),
+        (6, "a" * 33),
+        (6, "geo\n"),
         (7, b"[1]"),
         (7, b'{"a": NaN}'),
         (7, b'{"a": 1} '[:-2]),
@@ -163,7 +166,8 @@ def test_ids_differ_by_owner_and_name() -> None:
         ({"version": -1}, "version -1"),
         ({"expires_ms": 2**63}, "expires_ms"),
         ({"life": "eternal"}, "eternal"),
-        ({"kind": "person"}, "person"),
+        ({"kind": "Person"}, "Person"),
+        ({"kind": "geo"}, "kind 'geo': give a JSON object for .* bytes for a space"),
     ],
 )
 def test_what_cannot_be_signed_is_named(changes: dict[str, Any], complaint: str) -> None:
@@ -175,3 +179,25 @@ def test_what_cannot_be_signed_is_named(changes: dict[str, Any], complaint: str)
 def test_content_that_cannot_be_signed_is_named(content: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="document 'a'"):
         sign(content)
+
+
+def test_data_of_a_space_is_bytes_that_only_the_space_reads() -> None:
+    data = sign(b"\xff no JSON", kind="geo")
+    assert (data.space, data.content) == ("geo", b"\xff no JSON")
+    assert read_document(data.signed) == data
+    assert data.id != sign({"a": 1}).id, "spaces do not share names"
+    assert sign({"a": 1}, kind="topic").space == ""
+    assert sign(None, kind="geo").deleted
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "complaint"),
+    [
+        (b"x", "document", "give a JSON object"),
+        (b"", "geo", "no bytes: that would be its deletion"),
+        (b"x" * (CONTENT_BYTES_MAX + 1), "geo", "put it in parts"),
+    ],
+)
+def test_data_that_cannot_be_signed_is_named(content: bytes, kind: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        sign(content, kind=kind)

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from shoal.base.units import MS_NS, S_NS
-from shoal.protocols.search.documents import LIFE_NS_MAX, Document
+from shoal.protocols.search.documents import DOCUMENTS, LIFE_NS_MAX, Document
 from shoal.protocols.search.durable import (
     ANSWERS_NS,
     CHURN_NS,
@@ -23,7 +23,7 @@ from shoal.protocols.search.durable import (
     Sizes,
 )
 from shoal.protocols.search.holdings import Holdings, Verdict
-from tests.support.documents import ALICE, a_document
+from tests.support.documents import ALICE, SPACES, a_document
 from tests.support.machines import peer_id
 
 MINUTE_NS = 60 * S_NS
@@ -47,8 +47,8 @@ class Holder:
     """What a node does with documents that it gets."""
 
     def __init__(self, sizes: Sizes = SIZES, seed: int = 1) -> None:
-        self.holdings = Holdings()
-        self.durable = Durable(self.holdings, sizes, Random(seed))
+        self.holdings = Holdings(SPACES)
+        self.durable = Durable(self.holdings, {DOCUMENTS: sizes}, Random(seed))
 
     def get(self, document: Document, now_ns: int) -> Verdict:
         verdict = self.holdings.put(document, now_ns)
@@ -108,7 +108,7 @@ def test_turns_come_at_the_stated_rate() -> None:
     document, count = durable_document(), 2000
     turns = []
     for seed in range(count):
-        durable = Durable(Holdings(), SIZES, Random(seed))
+        durable = Durable(Holdings(SPACES), {DOCUMENTS: SIZES}, Random(seed))
         durable.heard(document, 0)
         (entry,) = durable._entries.values()
         turns.append(entry.due_ns)
@@ -163,7 +163,7 @@ def test_what_has_expired_is_forgotten() -> None:
 
 
 def test_documents_that_are_gone_take_no_memory_for_long() -> None:
-    durable = Durable(Holdings(), SIZES, Random(1))
+    durable = Durable(Holdings(SPACES), {DOCUMENTS: SIZES}, Random(1))
     for number in range(500):
         durable.heard(durable_document(name=f"{number}"), 0)  # and evicted at once
         assert len(durable) <= 65

@@ -18,7 +18,7 @@ from shoal.protocols.search.holdings import (
 )
 from shoal.protocols.search.queries.parser import parse
 from shoal.protocols.search.shelf import footprint
-from tests.support.documents import ALICE, BOB, EVE, LIFE_NS, a_document
+from tests.support.documents import ALICE, BOB, EVE, LIFE_NS, SPACES, a_document
 
 SIZE = footprint(a_document(name="000"))
 ROOM = 10
@@ -26,7 +26,7 @@ AIR = parse("air")
 
 
 def holdings(room: int = ROOM) -> Holdings:
-    return Holdings(others_bytes_max=room * SIZE, own_bytes_max=2 * SIZE)
+    return Holdings(SPACES, others_bytes_max=room * SIZE, own_bytes_max=2 * SIZE)
 
 
 def put(held: Holdings, owner: PrivateKey, number: int, expires_ns: int = LIFE_NS) -> Verdict:

@@ -17,6 +17,7 @@ from shoal.protocols.search.payloads import (
     HITS_MAX,
     LOOKUPS_MAX,
     NOTHING,
+    QUESTION_BYTES_MAX,
     WATCH_ID_BYTES,
     BubbleType,
     Hit,
@@ -84,8 +85,10 @@ def test_numbers_are_for_ever() -> None:
     assert encode_item(Holding(NOTHING, NOTHING, peer_id(1)))[:2] == b"\x94\x03"
 
 
-def test_bubbles_of_others_are_not_read() -> None:
-    assert decode_payload(77, b"\xff whatever") is None
+def test_a_question_of_a_space_is_bytes() -> None:
+    question = Search(b"\xff\x00", 7)
+    assert encode_payload(question) == b"\x93\x03\xc4\x02\xff\x00\x07"
+    assert decode_payload(BubbleType.QUERY, encode_payload(question)) == question
 
 
 def test_a_payload_belongs_to_one_type_of_bubble() -> None:
@@ -101,6 +104,11 @@ def test_a_payload_belongs_to_one_type_of_bubble() -> None:
         (BubbleType.QUERY, [3, "air", HITS_MAX + 1]),
         (BubbleType.QUERY, [3, "", 1]),
         (BubbleType.QUERY, [3, "a" * (QUERY_CHARS_MAX + 1), 1]),
+        (BubbleType.QUERY, [3, bytes(QUESTION_BYTES_MAX + 1), 1]),
+        (BubbleType.QUERY, [3, 5, 1]),
+        (BubbleType.QUERY, [3, None, 1]),
+        (BubbleType.QUERY, [3, ["air"], 1]),
+        (BubbleType.WATCH, [5, bytes(8), 5, 1]),
         (BubbleType.QUERY, [3, "air", 1, "more"]),
         (BubbleType.QUERY, [3, "air"]),
         (BubbleType.DOCUMENT, [4, bytes(DOCUMENT_BYTES_MAX + 1)]),
@@ -111,7 +119,7 @@ def test_a_payload_belongs_to_one_type_of_bubble() -> None:
         (BubbleType.LOOKUP, [6, [[bytes(16), 1, bytes(15)]]]),
     ],
 )
-def test_payloads_have_limits(bubble_type: int, payload: list[Any]) -> None:
+def test_payloads_have_limits(bubble_type: BubbleType, payload: list[Any]) -> None:
     with pytest.raises(MalformedMessage):
         decode_payload(bubble_type, msgspec.msgpack.encode(payload))
 

@@ -11,10 +11,11 @@ from shoal.base.units import S_NS
 from shoal.kernel.effects import Send
 from shoal.protocols.search.commands import DocumentPut, PutDocument
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.documents import LIFE_NS_MAX, Document, Life, read_document
+from shoal.protocols.search.documents import DOCUMENTS, LIFE_NS_MAX, Document, Life, read_document
 from shoal.protocols.search.holdings import MANAGED_REFRESH_NS
-from shoal.protocols.search.payloads import Put, decode_payload
-from shoal.protocols.search.traffic import Balance
+from shoal.protocols.search.payloads import BubbleType, Put, decode_payload
+from shoal.protocols.search.spaces import Columns
+from shoal.protocols.search.spread import Spread
 from tests.support.bubbles import BubbleBench
 
 HOUR_NS = 3600 * S_NS
@@ -43,7 +44,7 @@ class PutBench(BubbleBench):
         """What was cast since this was asked last, each once for each bubble."""
         documents = {}
         for _, part in self.casts():
-            payload = decode_payload(part.kind, part.payload)
+            payload = decode_payload(BubbleType(part.kind), part.payload)
             assert isinstance(payload, Put)
             documents[part.id] = read_document(payload.signed)
         return list(documents.values())
@@ -95,10 +96,10 @@ def test_an_update_takes_the_place_of_what_was_there() -> None:
 
 def test_a_new_version_goes_to_as_many_as_had_the_old_one() -> None:
     bench = PutBench()
-    bench.parts.bubbles.balance = Balance(4.0, 4.0)
+    bench.parts.bubbles.spreads[DOCUMENTS] = Spread(Columns(DOCUMENTS), 4.0, 4.0)
     bench.put()
     before = bench.casts()[0][1].total
-    bench.parts.bubbles.balance = Balance(0.25, 0.25)
+    bench.parts.bubbles.spreads[DOCUMENTS] = Spread(Columns(DOCUMENTS), 0.25, 0.25)
     bench.put(delete=True)
     after = bench.casts()[0][1]
     assert after.total == before > bench.parts.bubbles.data_size()

@@ -27,7 +27,7 @@ from shoal.protocols.search.payloads import (
 from shoal.protocols.search.rendezvous import NO_BUBBLE
 from tests.support.bubbles import FOREIGN, BubbleBench, a_cast
 from tests.support.circle import ME, Peer
-from tests.support.documents import ALICE, BOB, a_document
+from tests.support.documents import ALICE, BOB, SPACES, a_document
 
 ORIGIN, OWNER = Peer(50), Peer(51)
 
@@ -165,7 +165,7 @@ def test_a_document_that_its_owner_did_not_sign_is_not_kept() -> None:
 
 def test_our_own_documents_have_a_shelf_of_their_own() -> None:
     bench = MeetingBench()
-    bench.parts.rendezvous._holdings = holdings = Holdings(others_bytes_max=1)
+    bench.parts.rendezvous._holdings = holdings = Holdings(SPACES, others_bytes_max=1)
     ours = a_document(ME.key, "ours")
     bench.meets(Put(ours.signed))
     bench.meets(Put(a_document().signed))
@@ -203,7 +203,7 @@ def test_an_instant_document_is_shown_and_not_kept() -> None:
 
 def test_a_full_node_shows_what_it_cannot_keep() -> None:
     bench = MeetingBench()
-    bench.parts.rendezvous._holdings = Holdings(others_bytes_max=1)
+    bench.parts.rendezvous._holdings = Holdings(SPACES, others_bytes_max=1)
     bench.watch()
     bench.meets(Put(a_document().signed))
     assert bench.rejected == ["document-full"]

@@ -19,6 +19,7 @@ from shoal.protocols.search.documents import Document
 from shoal.protocols.search.messages import Match
 from shoal.protocols.search.payloads import (
     NOTHING,
+    BubbleType,
     Hit,
     Holding,
     Lookup,
@@ -159,7 +160,7 @@ def test_one_document_by_its_id() -> None:
     wanted, other = a_document(deleted=True), a_document(BOB, "b")
     id = bench.find("*", id=wanted.id)
     part = bench.asked_parts[0][1]
-    payload = decode_payload(part.kind, part.payload)
+    payload = decode_payload(BubbleType(part.kind), part.payload)
     assert isinstance(payload, Lookup)
     assert [(one.id, one.version, one.digest) for one in payload.documents] == [
         (wanted.id, 0, NOTHING)
@@ -172,7 +173,7 @@ def test_as_many_hits_of_each_node_as_are_wanted() -> None:
     bench = SearchBench()
     bench.find(limit=3)
     part = bench.asked_parts[0][1]
-    assert decode_payload(part.kind, part.payload) == Search("air", 3)
+    assert decode_payload(BubbleType(part.kind), part.payload) == Search("air", 3)
 
 
 def test_what_is_stopped_is_forgotten() -> None:

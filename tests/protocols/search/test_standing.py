@@ -15,7 +15,7 @@ from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.documents import Document
 from shoal.protocols.search.messages import Match, Totals
 from shoal.protocols.search.node import SearchNode
-from shoal.protocols.search.payloads import Sighting, Watch, decode_payload, encode_item
+from shoal.protocols.search.payloads import BubbleType, Sighting, Watch, decode_payload, encode_item
 from shoal.protocols.search.rendezvous import NO_BUBBLE
 from shoal.protocols.search.watches import OWNER_WATCHES_MAX
 from tests.support.bubbles import TOTALS, BubbleBench
@@ -36,7 +36,7 @@ class WatchBench(BubbleBench):
         """Queries that were cast since this was asked last, each once for each bubble."""
         watches = {}
         for _, part in self.casts():
-            payload = decode_payload(part.kind, part.payload)
+            payload = decode_payload(BubbleType(part.kind), part.payload)
             assert isinstance(payload, Watch)
             watches[part.id] = payload
         return list(watches.values())

@@ -28,7 +28,7 @@ from shoal.protocols.search.watches import (
     WATCH_NS_MAX,
     Watches,
 )
-from tests.support.documents import ALICE, BOB, EVE, a_document
+from tests.support.documents import ALICE, BOB, EVE, SPACES, a_document
 
 HALF_HOUR_NS = 1800 * S_NS
 
@@ -53,7 +53,7 @@ def ids(found: list[tuple[AddressRecord, bytes]]) -> list[int]:
 
 
 def test_owners_hear_of_documents_that_match() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     assert watches.put(ALICES, watch(1, "air"), 0) == ""
     assert watches.put(BOBS, watch(1, "vehicle.speed:>25"), 0) == ""
     assert watches.put(BOBS, watch(2, "air -indoor"), 0) == ""
@@ -67,7 +67,7 @@ def test_owners_hear_of_documents_that_match() -> None:
 
 
 def test_a_version_is_reported_once() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     watches.put(ALICES, watch(), 0)
     assert ids(watches.sightings(a_document(version=1), 0)) == [1]
     assert ids(watches.sightings(a_document(version=1), 1)) == []
@@ -78,7 +78,7 @@ def test_a_version_is_reported_once() -> None:
 
 
 def test_memory_of_reports_is_bounded() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     watches.put(ALICES, watch(), 0)
     documents = [a_document(version=version) for version in range(REPORTED_MAX + 1)]
     for document in documents:
@@ -89,7 +89,7 @@ def test_memory_of_reports_is_bounded() -> None:
 
 
 def test_deletions_and_what_has_expired_are_no_news() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     watches.put(ALICES, watch(text="*"), 0)
     assert watches.sightings(a_document(deleted=True), 0) == []
     assert watches.sightings(a_document(expires_ns=5 * S_NS), 5 * S_NS) == []
@@ -97,7 +97,7 @@ def test_deletions_and_what_has_expired_are_no_news() -> None:
 
 
 def test_a_query_expires_unless_it_is_cast_again() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     watches.put(ALICES, watch(expires_ns=10 * S_NS), 0)
     watches.put(ALICES, watch(expires_ns=20 * S_NS), 5 * S_NS)
     watches.put(ALICES, watch(expires_ns=10 * S_NS), 6 * S_NS)  # an old copy was late
@@ -111,7 +111,7 @@ def test_a_query_expires_unless_it_is_cast_again() -> None:
 
 
 def test_answers_go_where_the_owner_was_last() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     later = record(ALICE, 5 * S_NS)
     watches.put(ALICES, watch(), 0)
     watches.put(later, watch(), 5 * S_NS)
@@ -120,7 +120,7 @@ def test_answers_go_where_the_owner_was_last() -> None:
 
 
 def test_a_cancelled_query_does_not_come_back() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     watches.put(ALICES, watch(), 0)
     assert watches.put(ALICES, cancelled(), 1) == ""
     assert watches.put(ALICES, cancelled(), 2) == ""
@@ -138,14 +138,14 @@ def test_a_cancelled_query_does_not_come_back() -> None:
 
 
 def test_nobody_cancels_for_another() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     watches.put(ALICES, watch(), 0)
     watches.put(EVES, cancelled(), 0)
     assert ids(watches.sightings(a_document(), 0)) == [1]
 
 
 def test_an_id_is_for_one_query() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     watches.put(ALICES, watch(1, "air"), 0)
     assert watches.put(ALICES, watch(1, "water"), 0) == CHANGED
     assert watches.put(ALICES, watch(2, "air ("), 0) == UNREADABLE
@@ -153,7 +153,7 @@ def test_an_id_is_for_one_query() -> None:
 
 
 def test_one_owner_has_so_many_at_most() -> None:
-    watches = Watches()
+    watches = Watches(SPACES)
     refused = [watches.put(EVES, watch(number), 0) for number in range(OWNER_WATCHES_MAX + 5)]
     assert refused == [""] * OWNER_WATCHES_MAX + [FULL] * 5
     assert watches.put(ALICES, watch(), 0) == ""
@@ -161,7 +161,7 @@ def test_one_owner_has_so_many_at_most() -> None:
 
 
 def test_who_has_most_makes_room() -> None:
-    watches = Watches(watches_max=10)
+    watches = Watches(SPACES, watches_max=10)
     for number in range(3):
         watches.put(ALICES, watch(number), 0)
     for number in range(20):
@@ -179,7 +179,7 @@ class WatchesModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.watches = Watches()
+        self.watches = Watches(SPACES)
         self.model: dict[tuple[bytes, int], tuple[str, int]] = {}
         self.gone: dict[tuple[bytes, int], None] = {}
         self.reported: dict[tuple[bytes, int, bytes], None] = {}

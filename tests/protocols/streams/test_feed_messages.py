@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from shoal.base.ids import NodeId
 from shoal.base.units import KIB, MS_NS, S_NS, US_NS
+from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send, Verify
 from shoal.kernel.records import ReceivedAgain, ReceivedFirst, Rejected, Sent
 from shoal.protocols.streams.commands import JoinStream, LeaveStream, Publish
@@ -17,7 +18,6 @@ from shoal.protocols.streams.messages import (
     Flood,
     Head,
     Heads,
-    Position,
     Want,
 )
 from shoal.protocols.streams.node import StreamNode

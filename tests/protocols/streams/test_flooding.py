@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from shoal.base.ids import INT63_MAX, MessageId, NodeId
 from shoal.base.units import KIB, MS_NS, US_NS
+from shoal.identity.stream_message import CONTENT_BYTES_MAX, Position, encode_body
 from shoal.kernel.effects import Effect, Notify, Send, Verify
 from shoal.kernel.records import (
     Delivered,
@@ -21,11 +22,11 @@ from shoal.kernel.records import (
 )
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.commands import MessageArrived
-from shoal.protocols.streams.config import CONTENT_BYTES_MAX, HOPS_MAX, NodeConfig
+from shoal.protocols.streams.config import HOPS_MAX, NodeConfig
 from shoal.protocols.streams.flooding import Channel, Flooding
-from shoal.protocols.streams.messages import Close, Flood, Position, VerifiedMessage
+from shoal.protocols.streams.messages import Close, Flood, VerifiedMessage
 from shoal.protocols.streams.placed import read_placed
-from shoal.protocols.streams.wire import StreamsCodec, encode_body
+from shoal.protocols.streams.wire import StreamsCodec
 from tests.support.streams import (
     ALICE,
     BOB,

@@ -7,6 +7,7 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.ids import PARTITIONS_MAX, STREAM_ID_CHARS_MAX, MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS, US_NS
+from shoal.identity.stream_message import CONTENT_BYTES_MAX, Position
 from shoal.kernel.effects import CancelTimer, CloseLink, Notify, OpenLink, Send, SetTimer, Verify
 from shoal.kernel.inputs import CommandIssued, Started, Verified
 from shoal.kernel.records import (
@@ -26,7 +27,7 @@ from shoal.protocols.streams.commands import (
     PublishAccepted,
     StreamReady,
 )
-from shoal.protocols.streams.config import CONTENT_BYTES_MAX, DEGREE_MAX, NodeConfig
+from shoal.protocols.streams.config import DEGREE_MAX, NodeConfig
 from shoal.protocols.streams.messages import (
     Close,
     Flood,
@@ -37,7 +38,6 @@ from shoal.protocols.streams.messages import (
     Open,
     Ping,
     Pong,
-    Position,
     Report,
     Status,
 )

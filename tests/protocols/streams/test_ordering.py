@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shoal.identity.stream_message import Position
 from shoal.protocols.streams.duplicates import Number
-from shoal.protocols.streams.messages import Position
 from shoal.protocols.streams.ordering import ChainOrder, Delivery
 from tests.support.streams import message_id, placed
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
+from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
-from shoal.protocols.streams.messages import Fill, FillDone, Flood, Heads, Position
+from shoal.protocols.streams.messages import (
+    Fill,
+    FillDone,
+    Flood,
+    Heads,
+)
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import PlacedMessage
 from shoal.protocols.streams.recent import RecentMessages

@@ -21,6 +21,7 @@ from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
 from shoal.base.ids import INT63_MAX, STREAM_ID_CHARS_MAX, MessageId, StreamId
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import SIGNATURE_BYTES
+from shoal.identity.stream_message import Body, Position, decode_body, encode_body, split_signed
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
 from shoal.kernel.inputs import Started
 from shoal.kernel.records import Delivered, Rejected
@@ -36,7 +37,6 @@ from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
     TRACKER_MESSAGES,
     Announce,
-    Body,
     Close,
     Feed,
     Fill,
@@ -51,7 +51,6 @@ from shoal.protocols.streams.messages import (
     Open,
     Ping,
     Pong,
-    Position,
     Probe,
     Probed,
     Report,
@@ -62,7 +61,7 @@ from shoal.protocols.streams.messages import (
 )
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.tracker import Tracker
-from shoal.protocols.streams.wire import StreamsCodec, decode_body, encode_body, split_signed
+from shoal.protocols.streams.wire import StreamsCodec
 from tests.strategies import BY_TYPE, bodies, signatures, stream_messages
 from tests.support.streams import (
     ALICE,

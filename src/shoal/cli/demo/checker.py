@@ -3,20 +3,40 @@
     python -m shoal.cli.demo.checker FOLDER
 
 Knows the journals only. Prints one JSON object; exit code 1 if anything is lost, double, or was
-never published.
+never published. Of alerts, storage nodes say which there are.
 """
 
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
 
+from shoal.cli.demo.contents import reading_of
 from shoal.cli.demo.journal import read_journal
 
 PUBLISHED = "published.journal"
 RECEIVED = "received-*.journal"
+READINGS = "readings.journal"
+"""Of each reading: when it was published, the vehicle, and the fleet's time."""
+ALERTS_KEPT, ALERTS_RECEIVED = "alerts-kept.journal", "alerts-received.journal"
+ALERTS = "alerts.journal"
+"""Of each alert: when it came, and what it says."""
+
+
+class AlertsVerdict(msgspec.Struct, frozen=True):
+    """What the journals say of alerts."""
+
+    kept: int
+    delivered: int
+    lost: int
+    double: int
+    invented: int
+    delays_ms: tuple[int, ...]
+    """Of alerts that begin, in order of size: from when the reading was published that made it one,
+    to when the alert came."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -29,11 +49,15 @@ class Verdict(msgspec.Struct, frozen=True):
     lost: int
     double: int
     invented: int
+    alerts: AlertsVerdict | None = None
 
     @property
     def good(self) -> bool:
         """Everything arrived, once, and nothing else."""
-        return not (self.lost or self.double or self.invented)
+        wrong = self.lost or self.double or self.invented
+        if self.alerts is not None:
+            wrong = wrong or self.alerts.lost or self.alerts.double or self.alerts.invented
+        return not wrong
 
 
 def compare(folder: Path) -> Verdict:
@@ -52,7 +76,42 @@ def compare(folder: Path) -> Verdict:
         invented += len(distinct - wanted)
     expected = len(wanted) * len(journals)
     double += len(published) - len(wanted)
-    return Verdict(len(published), len(journals), expected, delivered, lost, double, invented)
+    alerts = compare_alerts(folder) if (folder / ALERTS_KEPT).exists() else None
+    return Verdict(
+        len(published), len(journals), expected, delivered, lost, double, invented, alerts
+    )
+
+
+def compare_alerts(folder: Path) -> AlertsVerdict:
+    """Read what there is of alerts."""
+    kept = set(read_journal(folder / ALERTS_KEPT))
+    got = read_journal(folder / ALERTS_RECEIVED)
+    distinct = set(got)
+    return AlertsVerdict(
+        kept=len(kept),
+        delivered=len(distinct & kept),
+        lost=len(kept - distinct),
+        double=len(got) - len(distinct),
+        invented=len(distinct - kept),
+        delays_ms=tuple(sorted(_delays(folder))),
+    )
+
+
+def _delays(folder: Path) -> list[int]:
+    published_ms: dict[str, int] = {}
+    for line in read_journal(folder / READINGS):
+        moment, _, reading = line.partition(" ")
+        published_ms.setdefault(reading, int(moment))  # some are sent twice
+    delays = []
+    for line in read_journal(folder / ALERTS):
+        received, _, content = line.partition(" ")
+        alert = msgspec.json.decode(content)
+        if alert["phase"] == "begins":
+            time_ms = round(datetime.fromisoformat(alert["time"]).timestamp() * 1000)
+            moments = (published_ms.get(reading_of(v, time_ms)) for v in alert["vehicles"])
+            (moment_ms,) = [ms for ms in moments if ms is not None][:1]
+            delays.append(int(received) - moment_ms)
+    return delays
 
 
 def main() -> None:

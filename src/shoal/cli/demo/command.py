@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from shoal.cli.demo.settings import DemoSettings
-    from shoal.cli.demo.summary import Snapshot, Summary
+    from shoal.cli.demo.summary import Delays, PipelineSummary, Snapshot, Summary
 
 
 def demo(
@@ -22,29 +22,64 @@ def demo(
         float | None,
         typer.Option(min=1, help="Publish for so long, then sum up. Default: until Ctrl-C."),
     ] = None,
-    nodes: Annotated[int, typer.Option(min=2, max=256, help="Nodes on this machine.")] = 16,
-    processes: Annotated[int, typer.Option(min=1, max=64, help="Processes to spread over.")] = 4,
+    spark: Annotated[
+        bool, typer.Option(help="Run Spark beside the network, or the network alone.")
+    ] = True,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            max=256,
+            help="Nodes on this machine. [default: 8, without Spark 16]",
+            show_default=False,
+        ),
+    ] = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Processes to spread over. [default: 2, without Spark 4]",
+            show_default=False,
+        ),
+    ] = None,
     rate: Annotated[float, typer.Option(min=0.1, help="Messages a second.")] = 653.0,
-    size: Annotated[int, typer.Option(min=110, help="Bytes of content of each.")] = 308,
+    size: Annotated[int, typer.Option(min=110, help="Bytes of content of each, at least.")] = 308,
     drop: Annotated[
         int, typer.Option(min=0, help="Lose so many messages at one subscriber, on purpose.")
     ] = 0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object on the last line.")] = False,
 ) -> None:
-    """A tracker and 16 nodes on loopback carry a city's vehicle stream; nothing may get lost.
+    """From vehicle to alert on this machine: nodes on loopback carry a city's vehicle stream, Spark
+    watches it, and its alerts come back over the network; nothing may get lost.
 
     The publisher and every subscriber keep journals, and a process of its own compares them. The
-    exit code is 1 if a message was lost, came twice, or was never published.
+    exit code is 1 if a message or an alert was lost, came twice, or was never published, and if
+    Spark has not read everything a minute and a half after the last message. --no-spark shows the
+    network alone, and starts at once.
 
     Example: shoal demo --seconds 20
     """
     from shoal.base.errors import UsageError
+    from shoal.cli.demo import settings as default
     from shoal.cli.demo.settings import DemoSettings
 
+    if nodes is None:
+        nodes = default.NODES_WITH_SPARK if spark else default.NODES
+    if processes is None:
+        processes = default.PROCESSES_WITH_SPARK if spark else default.PROCESSES
     if processes > nodes:
         raise UsageError(f"{processes} processes for {nodes} nodes: give each one node at least")
+    if spark:
+        _need_spark()
     settings = DemoSettings(
-        nodes=nodes, processes=processes, rate=rate, size_bytes=size, seconds=seconds, drop=drop
+        nodes=nodes,
+        processes=processes,
+        rate=rate,
+        size_bytes=size,
+        seconds=seconds,
+        drop=drop,
+        spark=spark,
     )
     summary = _run(settings)
     if json:
@@ -55,6 +90,17 @@ def demo(
         _show_summary(summary)
     if not summary.good:
         raise typer.Exit(1)
+
+
+def _need_spark() -> None:
+    """Before a network is started for nothing."""
+    from importlib.util import find_spec
+
+    from shoal.base.errors import UsageError
+    from shoal.pipeline.session import REMEDY
+
+    if find_spec("pyspark") is None:
+        raise UsageError(f"Spark is not installed: {REMEDY}; or say --no-spark")
 
 
 def _run(settings: DemoSettings) -> Summary:
@@ -74,6 +120,10 @@ def _run(settings: DemoSettings) -> Summary:
 
                 def show(snapshot: Snapshot) -> None:
                     live.update(_live_table(snapshot, settings))
+
+                def note(line: str) -> None:
+                    live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
             else:
                 print(
                     f"{settings.nodes} nodes in {settings.processes} processes, "
@@ -86,14 +136,16 @@ def _run(settings: DemoSettings) -> Summary:
                     nonlocal shown_s
                     if snapshot.seconds - shown_s >= 5:
                         shown_s = snapshot.seconds
-                        print(
+                        note(
                             f"{snapshot.seconds:5.0f} s  published {snapshot.published:,}  "
-                            f"delivered {snapshot.delivered:,}",
-                            file=sys.stderr,
+                            f"delivered {snapshot.delivered:,}{_spark_so_far(snapshot)}"
                         )
 
+                def note(line: str) -> None:
+                    print(line, file=sys.stderr, flush=True)
+
             stop = asyncio.Event()
-            task = asyncio.ensure_future(run_demo(settings, show, stop))
+            task = asyncio.ensure_future(run_demo(settings, show, note, stop))
 
             def stopped() -> None:
                 """In good order, with a summary; asked again, at once."""
@@ -131,7 +183,23 @@ def _rows(snapshot: Snapshot) -> list[tuple[str, str]]:
         ("duplicates", f"{snapshot.duplicates / received if received else 0:.2f} per delivery"),
         ("delay", f"p50 {_ms(delay.p50)}, p99 {_ms(delay.p99)}"),
         ("overlay", degrees),
+        *_spark_rows(snapshot),
     ]
+
+
+def _spark_rows(snapshot: Snapshot) -> list[tuple[str, str]]:
+    if snapshot.spark is None:
+        return []
+    return [
+        ("read by Spark", f"{min(snapshot.spark.rows.values()):,}"),
+        ("alerts", f"{snapshot.alerts:,} arrived"),
+    ]
+
+
+def _spark_so_far(snapshot: Snapshot) -> str:
+    if snapshot.spark is None:
+        return ""
+    return f"  read by Spark {min(snapshot.spark.rows.values()):,}  alerts {snapshot.alerts:,}"
 
 
 def _show_summary(summary: Summary) -> None:
@@ -146,8 +214,35 @@ def _show_summary(summary: Summary) -> None:
         table.add_row("double, invented", f"{summary.double:,}, {summary.invented:,}")
     table.add_row("duplicates", f"{summary.duplicates_per_message:.2f} per delivery, dropped")
     table.add_row("delay", f"p50 {_ms(summary.delay_ms.p50)}, p99 {_ms(summary.delay_ms.p99)}")
-    table.add_row("CPU", f"{summary.cpu_seconds:.1f} s")
+    table.add_row("CPU", f"{summary.cpu_seconds:.1f} s, of the network")
+    for name, value in _pipeline_rows(summary.pipeline):
+        table.add_row(name, value)
     Console().print(table)
+
+
+def _pipeline_rows(pipeline: PipelineSummary | None) -> list[tuple[str, str]]:
+    if pipeline is None:
+        return []
+    rows = [
+        ("read by Spark", f"{pipeline.rows:,}, in {pipeline.batches:,} batches"),
+        ("alerts", f"{pipeline.alerts:,}, {pipeline.alerts_delivered:,} of them delivered"),
+        ("alerts lost", f"{pipeline.alerts_lost:,}"),
+        ("from vehicle to alert", _seconds(pipeline.delay_ms)),
+        ("speeds", f"{pipeline.speeds:,} rows published"),
+    ]
+    if pipeline.behind:
+        lag = f"{pipeline.behind:,} messages not read: this machine is too busy for it"
+        rows.insert(1, ("SPARK IS BEHIND", lag))
+    if pipeline.alerts_double or pipeline.alerts_invented:
+        wrong = f"{pipeline.alerts_double:,}, {pipeline.alerts_invented:,}"
+        rows.insert(-2, ("alerts double, invented", wrong))
+    return rows
+
+
+def _seconds(delay: Delays) -> str:
+    if delay.p50 is None or delay.p99 is None:
+        return "no alert yet: run it for longer"
+    return f"p50 {delay.p50 / 1000:.1f} s, p99 {delay.p99 / 1000:.1f} s"
 
 
 def _ms(value: float | None) -> str:

@@ -9,13 +9,15 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
+from msgspec.structs import replace
 
 from shoal.base.errors import ShoalError
 from shoal.cli.demo.checker import Verdict
-from shoal.cli.demo.protocol import Figures, FromWorker, Hush, Ready, Start, Stop, Work
+from shoal.cli.demo.children import Child, start_child
+from shoal.cli.demo.city import City
+from shoal.cli.demo.protocol import Figures, Hush, Start, Work
 from shoal.cli.demo.settings import DemoSettings
 from shoal.cli.demo.summary import Snapshot, Summary, degrees_of, snapshot_of, summarise
 from shoal.node import NetworkFile, Node
@@ -23,146 +25,115 @@ from shoal.node.network_file import TrackerSection, tracker_contact
 
 LOOK_S = 0.5  # how often the table changes
 READY_S = 60.0  # starting interpreters on a busy machine takes its time
+SPARK_READY_S = 300.0  # a Java and a dozen interpreters: 100 s on one that is very busy
 DRAIN_S = 120.0  # after the last message, what is under way may take this long
 DRAIN_ROUNDS = 4  # reports of every worker without one more delivery: nothing more comes
-STOP_S = 20.0
-LINE_BYTES_MAX = 1 << 20
-
-
-class WorkerProcess:
-    """One worker and what it said last."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.ready = False
-        self.figures: Figures | None = None
-        self.reports = 0
-        self.reading = asyncio.create_task(self._read())
-
-    def tell(self, message: msgspec.Struct) -> None:
-        """One line to its stdin."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(msgspec.json.encode(message) + b"\n")
-
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        decoder = msgspec.json.Decoder(FromWorker)
-        while line := await self.process.stdout.readline():
-            said = decoder.decode(line)
-            if isinstance(said, Ready):
-                self.ready = True
-            else:
-                self.figures = said
-                self.reports += 1
 
 
 async def run_demo(
-    settings: DemoSettings, show: Callable[[Snapshot], None], stop: asyncio.Event
+    settings: DemoSettings,
+    show: Callable[[Snapshot], None],
+    note: Callable[[str], None],
+    stop: asyncio.Event,
 ) -> Summary:
-    """Run until the time is up or stop is set; the network is gone afterwards."""
+    """Run until the time is up or stop is set; the network is gone afterwards. `show` gets how it
+    goes, `note` what is worth a line."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-demo-")))
-        network = NetworkFile(tracker=TrackerSection(settings.degree))
-        tracker = await stack.enter_async_context(Node.open(network))
-        stream = f"0x{tracker.id.hex()}/demo/vehicles"
+        city = City(folder) if settings.spark else None
+        network = NetworkFile() if city is None else city.network
+        tracking = replace(network, tracker=TrackerSection(settings.degree))
+        tracker = await stack.enter_async_context(Node.open(tracking))
         entry = tracker_contact(tracker.id, list(tracker.addresses))
+        network = replace(network, trackers=(entry,))
+        stream = f"0x{tracker.id.hex()}/demo/vehicles" if city is None else city.vehicles
+        if city is not None:
+            await city.open_station(network, stack)
         workers = []
         for number in range(settings.processes):
-            names = [f"{i:03}" for i in range(number, settings.nodes, settings.processes)]
-            # The fault switch is at the last worker: the publisher's own is the first.
-            drop = settings.drop if number == settings.processes - 1 else 0
-            work = Work(entry, stream, str(folder), tuple(names), drop)
-            workers.append(await _start_worker(work, stack))
-        await _all_ready(workers, stop)
+            last = number == settings.processes - 1
+            work = Work(
+                network,
+                stream,
+                str(folder),
+                tuple(f"{i:03}" for i in range(number, settings.nodes, settings.processes)),
+                # The fault switch is at the last worker: the publisher's own is the first.
+                drop=settings.drop if last else 0,
+                alerts=city.alerts if city is not None and last else None,
+            )
+            name = f"worker process {number}"
+            workers.append(await start_child(name, "shoal.cli.demo.worker", work, stack))
+        if city is not None:
+            note("starting Spark beside the network")
+            await _all_ready([city.station], stop)
+            await city.start_spark(stack)
+        children = [*workers, *([] if city is None else city.children)]
+        await _all_ready(children, stop, READY_S if city is None else SPARK_READY_S)
+        if city is not None:
+            note(f"the fleet's stream: --servers {city.servers} --stream {city.vehicles}")
         begin = time.perf_counter()
-        workers[0].tell(Start(settings.rate, settings.size_bytes, settings.seconds))
-        await _watch(workers, settings, begin, show, stop)
+        workers[0].tell(
+            Start(settings.rate, settings.size_bytes, settings.seconds, fleet=settings.spark)
+        )
+
+        def look() -> Snapshot:
+            spark = None if city is None else city.figures
+            return snapshot_of(_known(workers), settings, time.perf_counter() - begin, spark)
+
+        await _watch(children, settings, begin, lambda: show(look()), stop)
         elapsed_s = time.perf_counter() - begin
         workers[0].tell(Hush())
         await _drain(workers, settings.nodes)
         degrees = degrees_of(_known(workers))  # while the overlay still stands
-        await _stop(workers)
+        if city is not None:
+            await city.drain(look, show, workers[-1])
+        await asyncio.gather(*(worker.stop() for worker in workers))
+        if city is not None:
+            await city.station.stop()
         verdict = await _check(folder, settings)
-        return summarise(verdict, _known(workers), settings, elapsed_s, degrees)
+        spark = None if city is None else city.figures
+        return summarise(verdict, _known(workers), settings, elapsed_s, degrees, spark)
 
 
-async def _start_worker(work: Work, stack: AsyncExitStack) -> WorkerProcess:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "shoal.cli.demo.worker",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=LINE_BYTES_MAX,
-        start_new_session=True,  # Ctrl-C is for us: we stop them, in good order
-    )
-    worker = WorkerProcess(process)
-    stack.push_async_callback(_end, worker)
-    worker.tell(work)
-    return worker
-
-
-async def _end(worker: WorkerProcess) -> None:
-    with suppress(ProcessLookupError):
-        if worker.process.returncode is None:
-            worker.process.kill()
-    await worker.process.wait()
-    worker.reading.cancel()
-    await asyncio.gather(worker.reading, return_exceptions=True)
-
-
-async def _all_ready(workers: list[WorkerProcess], stop: asyncio.Event) -> None:
-    deadline = time.perf_counter() + READY_S
-    while missing := sum(not worker.ready for worker in workers):
+async def _all_ready(
+    children: list[Child], stop: asyncio.Event, patience_s: float = READY_S
+) -> None:
+    deadline = time.perf_counter() + patience_s
+    while missing := [child.name for child in children if not child.ready]:
         if time.perf_counter() > deadline:
-            raise ShoalError(
-                f"{missing} of {len(workers)} worker processes did not get ready "
-                f"within {READY_S:.0f} s"
-            )
+            raise ShoalError(f"{', '.join(missing)}: not ready within {patience_s:.0f} s")
         if stop.is_set():
             raise ShoalError("stopped before the network was ready")
-        _check_alive(workers)
+        _check_alive(children)
         await asyncio.sleep(0.02)
 
 
 async def _watch(
-    workers: list[WorkerProcess],
+    children: list[Child],
     settings: DemoSettings,
     begin: float,
-    show: Callable[[Snapshot], None],
+    show: Callable[[], None],
     stop: asyncio.Event,
 ) -> None:
-    """Show how it goes until the publisher is done."""
+    """Show how it goes until the publisher is done; that is the first one."""
     while not stop.is_set():
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOK_S):
                 await stop.wait()
-        _check_alive(workers)
-        show(snapshot_of(_known(workers), settings, time.perf_counter() - begin))
-        publisher = workers[0].figures
+        _check_alive(children)
+        show()
+        publisher = children[0].figures
         over = settings.seconds is not None and time.perf_counter() - begin > settings.seconds
         if over and publisher is not None and not publisher.publishing:
             return
 
 
-def _check_alive(workers: list[WorkerProcess]) -> None:
-    for number, worker in enumerate(workers):
-        if worker.process.returncode is not None:
-            _fail(number, worker)
-        if worker.reading.done():
-            problem = worker.reading.exception()
-            if problem is not None:
-                raise ShoalError(f"worker process {number} makes no sense: {problem}")
+def _check_alive(children: list[Child]) -> None:
+    for child in children:
+        child.check()
 
 
-def _fail(number: int, worker: WorkerProcess) -> NoReturn:
-    raise ShoalError(
-        f"worker process {number} ended with code {worker.process.returncode} before its time; "
-        "what it said is above"
-    )
-
-
-async def _drain(workers: list[WorkerProcess], nodes: int) -> None:
+async def _drain(workers: list[Child], nodes: int) -> None:
     """Wait until everything is there, or nothing more comes."""
     deadline = time.perf_counter() + DRAIN_S
     before, unchanged = -1, 0
@@ -179,7 +150,7 @@ async def _drain(workers: list[WorkerProcess], nodes: int) -> None:
         before = delivered
 
 
-async def _next_round(workers: list[WorkerProcess], deadline: float) -> None:
+async def _next_round(workers: list[Child], deadline: float) -> None:
     """Every worker says once more how far it is: on a busy machine that takes its time."""
     seen = [worker.reports for worker in workers]
     while any(worker.reports == known for worker, known in zip(workers, seen, strict=True)):
@@ -187,20 +158,6 @@ async def _next_round(workers: list[WorkerProcess], deadline: float) -> None:
             return
         _check_alive(workers)
         await asyncio.sleep(0.05)
-
-
-async def _stop(workers: list[WorkerProcess]) -> None:
-    for worker in workers:
-        worker.tell(Stop())
-    try:
-        async with asyncio.timeout(STOP_S):
-            await asyncio.gather(*(worker.process.wait() for worker in workers))
-    except TimeoutError:
-        raise ShoalError(f"a worker process did not end within {STOP_S:.0f} s") from None
-    await asyncio.gather(*(worker.reading for worker in workers))
-    for number, worker in enumerate(workers):
-        if worker.process.returncode:
-            _fail(number, worker)
 
 
 async def _check(folder: Path, settings: DemoSettings) -> Verdict:
@@ -224,5 +181,5 @@ async def _check(folder: Path, settings: DemoSettings) -> Verdict:
     return verdict
 
 
-def _known(workers: list[WorkerProcess]) -> list[Figures]:
+def _known(workers: list[Child]) -> list[Figures]:
     return [worker.figures for worker in workers if worker.figures is not None]

@@ -30,10 +30,15 @@ class Journal:
     ) -> None:
         self._file.close()
 
-    def write(self, id: MessageId, content: str) -> None:
+    def write(self, id: MessageId, content: str | bytes) -> None:
         """One message."""
-        digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
-        self._file.write(f"{id.timestamp_ms} {id.sequence} {id.chain} {digest}\n")
+        data = content.encode() if isinstance(content, str) else content
+        digest = hashlib.blake2b(data, digest_size=8).hexdigest()
+        self.note(f"{id.timestamp_ms} {id.sequence} {id.chain} {digest}")
+
+    def note(self, line: str) -> None:
+        """Anything else that fits a line."""
+        self._file.write(line + "\n")
         self._lines += 1
         if self._lines % FLUSH_LINES == 0:
             self._file.flush()

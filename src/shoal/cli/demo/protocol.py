@@ -4,18 +4,41 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.node.network_file import PeerEntry
+from shoal.node.network_file import NetworkFile
+
+# To them
 
 
 class Work(msgspec.Struct, frozen=True):
     """To a worker, once: be these nodes."""
 
-    tracker: PeerEntry
+    network: NetworkFile
     stream: str
     folder: str
     names: tuple[str, ...]
     drop: int = 0
     """How many messages the first subscriber here loses on purpose."""
+    alerts: str | None = None
+    """A stream that the last node here listens to as well."""
+
+
+class StationWork(msgspec.Struct, frozen=True):
+    """To the station, once: keep the streams, and publish what Spark hands in."""
+
+    network: NetworkFile
+    listen: str
+
+
+class SparkWork(msgspec.Struct, frozen=True):
+    """To Spark's driver, once: run these queries."""
+
+    servers: str
+    outbox: str
+    token: str
+    stream: str
+    tables: dict[str, str]
+    """The streams that tables go to."""
+    folder: str
 
 
 class Start(msgspec.Struct, frozen=True, tag=True):
@@ -24,6 +47,8 @@ class Start(msgspec.Struct, frozen=True, tag=True):
     rate: float
     size_bytes: int
     seconds: float | None
+    fleet: bool = False
+    """Vehicles of a city, and not just numbered messages."""
 
 
 class Hush(msgspec.Struct, frozen=True, tag=True):
@@ -31,13 +56,21 @@ class Hush(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """To anyone: say your last Figures, and end."""
+    """To anyone: say your last figures, and end."""
+
+
+# From them
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
-    """From a worker: all its nodes have their place in the overlay."""
+    """From a worker: all its nodes have their place in the overlay. From Spark: queries run."""
 
-    nodes: int
+
+class Open(msgspec.Struct, frozen=True, tag=True):
+    """From the station: here are its gateways."""
+
+    servers: str
+    outbox: str
 
 
 class Figures(msgspec.Struct, frozen=True, tag=True):
@@ -52,7 +85,33 @@ class Figures(msgspec.Struct, frozen=True, tag=True):
     """Deliveries by age, in tenths of a millisecond, coarser for large ones."""
     publishing: bool
     cpu_seconds: float
+    alerts: int = 0
+    """That came to the subscriber here."""
+
+
+class StationFigures(msgspec.Struct, frozen=True, tag=True):
+    """From the station, every now and then."""
+
+    waiting_parts: int
+    """Of what Spark handed in, and that is not yet stored."""
+    problem: str | None
+    cpu_seconds: float
+
+
+class SparkFigures(msgspec.Struct, frozen=True, tag=True):
+    """From Spark's driver, every now and then, and at the end."""
+
+    rows: dict[str, int]
+    """Messages that each query has read."""
+    out: dict[str, int]
+    """Rows that each has published."""
+    batches: int
+    """Of all queries."""
+    slowest_s: float
+    """The longest batch."""
+    busy: bool
+    """A batch runs now."""
 
 
 ToWorker = Start | Hush | Stop
-FromWorker = Ready | Figures
+FromChild = Ready | Open | Figures | StationFigures | SparkFigures

@@ -9,20 +9,20 @@ Stop. If stdin ends without a Stop, whoever started it is gone, and so it ends a
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
 
-from shoal.cli.demo.checker import PUBLISHED
+from shoal.cli.demo.checker import ALERTS, ALERTS_KEPT, ALERTS_RECEIVED, PUBLISHED, READINGS
+from shoal.cli.demo.contents import fleet_messages, numbered
 from shoal.cli.demo.journal import Journal
+from shoal.cli.demo.pipes import read_stdin, run, say
 from shoal.cli.demo.protocol import Figures, Hush, Ready, Start, Stop, ToWorker, Work
 from shoal.kernel.records import ReceivedAgain, ReceivedFirst, Record
-from shoal.node import NetworkFile, Node, Stream, Subscription
+from shoal.node import Node, Stream, Subscription
 
 FIGURES_S = 0.5
 BURST_MAX = 64  # messages published in one turn to catch up; the rest waits its turn
@@ -33,7 +33,7 @@ class Tally:
     """Sums over the nodes of this process."""
 
     def __init__(self) -> None:
-        self.published = self.received = self.delivered = self.duplicates = 0
+        self.published = self.received = self.delivered = self.duplicates = self.alerts = 0
         self.ages_tenth_ms: Counter[int] = Counter()
 
     def observe(self, now_ns: int, record: Record) -> None:
@@ -58,32 +58,40 @@ class Worker:
         self._listening: list[asyncio.Task[None]] = []
         self._publishing: asyncio.Task[None] | None = None
         self._drop = work.drop
+        self._alerts: Stream | None = None
 
     async def open(self) -> None:
         """Start the nodes and let them join."""
         for name in self._work.names:
-            network = NetworkFile(trackers=(self._work.tracker,))
-            node = await self._stack.enter_async_context(Node.open(network))
+            node = await self._stack.enter_async_context(Node.open(self._work.network))
             node.host.observers.append(self._tally.observe)
             stream = await node.open_stream(self._work.stream)
             messages = await self._stack.enter_async_context(stream.subscribe(queue_max=1_000_000))
-            journal = Journal(Path(self._work.folder, f"received-{name}.journal"))
-            self._stack.enter_context(journal)
+            journal = self._journal(f"received-{name}.journal")
             listening = self._group.create_task(self._listen(messages, journal))
             self._listening.append(listening)
             self._nodes.append(node)
             self._streams.append(stream)
+        if self._work.alerts is not None:
+            self._alerts = await self._nodes[-1].open_stream(self._work.alerts)
+            messages = await self._stack.enter_async_context(self._alerts.subscribe())
+            self._listening.append(self._group.create_task(self._listen_for_alerts(messages)))
 
     def start_publishing(self, start: Start) -> None:
         """The first node of this worker publishes."""
-        journal = Journal(Path(self._work.folder, PUBLISHED))
-        self._stack.enter_context(journal)
-        self._publishing = self._group.create_task(self._publish(start, journal))
+        self._publishing = self._group.create_task(self._publish(start))
 
     def stop_publishing(self) -> None:
         """Publish no more."""
         if self._publishing is not None:
             self._publishing.cancel()
+
+    async def compare_alerts(self) -> None:
+        """Write down which alerts there are, by those who keep them."""
+        if self._alerts is not None:
+            kept = self._journal(ALERTS_KEPT)
+            async for message in self._alerts.read():
+                kept.write(message.id, message.content)
 
     def stop(self) -> None:
         """Let every task end."""
@@ -105,19 +113,24 @@ class Worker:
             dict(tally.ages_tenth_ms),
             publishing,
             time.process_time(),
+            tally.alerts,
         )
 
-    async def _publish(self, start: Start, journal: Journal) -> None:
+    async def _publish(self, start: Start) -> None:
         """At the given rate. Falling behind, it catches up in bounded bursts; held up, it waits."""
+        journal, readings = self._journal(PUBLISHED), self._journal(READINGS)
+        size = start.size_bytes
+        contents = fleet_messages(start.rate, size) if start.fleet else numbered(size)
         begin = time.perf_counter()
         stream = self._streams[0]
         while start.seconds is None or time.perf_counter() - begin < start.seconds:
             due = int((time.perf_counter() - begin) * start.rate) - self._tally.published
             for _ in range(min(due, BURST_MAX)):
-                number = self._tally.published
-                content = _content(number, start.size_bytes)
-                id = await stream.publish(content)
-                journal.write(id, content)
+                said = next(contents)
+                id = await stream.publish(said.content)
+                journal.write(id, said.content)
+                if said.reading:
+                    readings.note(f"{id.timestamp_ms} {said.reading}")
                 self._tally.published += 1
             await asyncio.sleep(0.002)
 
@@ -130,11 +143,15 @@ class Worker:
             journal.write(message.id, message.content)
             self._tally.delivered += not own
 
+    async def _listen_for_alerts(self, messages: Subscription) -> None:
+        received, said = self._journal(ALERTS_RECEIVED), self._journal(ALERTS)
+        async for message in messages:
+            received.write(message.id, message.content)
+            said.note(f"{time.time_ns() // 1_000_000} {message.content}")
+            self._tally.alerts += 1
 
-def _content(number: int, size: int) -> str:
-    """A message of so many bytes, no two alike."""
-    head = f'{{"vehicle": {number % 900}, "number": {number}, "note": "'
-    return f'{head}{"x" * (size - len(head) - 2)}"}}'
+    def _journal(self, name: str) -> Journal:
+        return self._stack.enter_context(Journal(Path(self._work.folder, name)))
 
 
 def _rounded(tenth_ms: int) -> int:
@@ -144,14 +161,12 @@ def _rounded(tenth_ms: int) -> int:
 
 
 async def _main() -> None:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    reader = await read_stdin()
     work = msgspec.json.decode(await reader.readline(), type=Work)
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
         worker = Worker(work, stack, group)
         await worker.open()
-        _say(Ready(len(work.names)))
+        say(Ready())
         decoder = msgspec.json.Decoder(ToWorker)
         reporting = group.create_task(_report(worker))
         while line := await reader.readline():
@@ -161,34 +176,18 @@ async def _main() -> None:
             elif isinstance(command, Hush):
                 worker.stop_publishing()
             elif isinstance(command, Stop):
+                await worker.compare_alerts()
                 break
         reporting.cancel()
         worker.stop()
-        _say(worker.figures())
+        say(worker.figures())
 
 
 async def _report(worker: Worker) -> None:
     while True:
-        _say(worker.figures())
+        say(worker.figures())
         await asyncio.sleep(FIGURES_S)
 
 
-def _say(message: msgspec.Struct) -> None:
-    data = msgspec.json.encode(message) + b"\n"
-    with suppress(BrokenPipeError):  # nobody listens: stdin will say so, too
-        while data:
-            data = data[os.write(sys.stdout.fileno(), data) :]
-
-
-def main() -> None:
-    """The process."""
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(_main())
-    else:
-        uvloop.run(_main())
-
-
 if __name__ == "__main__":
-    main()
+    run(_main())

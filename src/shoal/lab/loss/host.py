@@ -15,6 +15,7 @@ import msgspec
 from shoal.base.ids import StreamId, show_node_id
 from shoal.base.units import US_NS, seconds
 from shoal.identity import PrivateKey, SeededEntropy
+from shoal.identity.stream_message import BINARY
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
@@ -27,7 +28,7 @@ from shoal.lab.loss.namespaces import (
     read_kernel,
 )
 from shoal.lab.loss.plan import HostReport, UnderlayPlan
-from shoal.protocols.streams.commands import BINARY, JoinStream, Publish, StreamReady
+from shoal.protocols.streams.commands import JoinStream, Publish, StreamReady
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.random_policy import RandomPolicy

@@ -14,6 +14,7 @@ import msgspec
 from shoal.base.units import MS_NS
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.inputs import CommandIssued, Input
+from shoal.protocols.search.document_space import DocumentSpace
 from shoal.protocols.search.documents import sign_document
 from shoal.protocols.search.node import SearchNode
 from shoal.protocols.search.payloads import Payload, Put, Search
@@ -64,6 +65,6 @@ class ProbingNode(SearchNode):
                 expires_ms=(now_ns + life_ns) // MS_NS,
             )
             payload = Put(document.signed)
-        bubble = parts.bubbles.make(payload, size, life_ns, now_ns)
+        bubble = parts.bubbles.make(DocumentSpace(), payload, size, life_ns, now_ns)
         cast = parts.bubbles.cast(bubble, size, now_ns)
         return [Notify(ProbeCast(bubble.id, size, token)), *cast]

@@ -25,6 +25,7 @@ from shoal.base.errors import ConfigError, ShoalError
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import ns_of_seconds, seconds
 from shoal.identity import PrivateKey, SystemEntropy
+from shoal.identity.stream_message import BINARY
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
 from shoal.lab.policies import make_policy
@@ -32,7 +33,7 @@ from shoal.lab.scenario import NetworkSettings, Scenario, delay_model
 from shoal.lab.sockets.delayed_transport import DelayedTransport, Lateness
 from shoal.lab.stream_view import in_one_piece
 from shoal.lab.streams import StreamsNetwork, make_keys, stream_of
-from shoal.protocols.streams.commands import BINARY, JoinStream, Publish, feeds_of
+from shoal.protocols.streams.commands import JoinStream, Publish, feeds_of
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.ring import TrackerRing

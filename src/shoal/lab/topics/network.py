@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
+from random import Random
 from typing import Any, ClassVar
 
 from shoal.base.units import MS_NS
@@ -17,8 +18,9 @@ from shoal.lab.scenario import Scenario, delay_model
 from shoal.lab.streams import make_keys
 from shoal.lab.topics.ledger import NUMBER_BYTES, Ledger, payload_of
 from shoal.lab.topics.links import EvenJitter, Meter, SlowDelay
-from shoal.lab.topics.options import options_of
-from shoal.lab.topics.workload import make_workload
+from shoal.lab.topics.options import TopicsOptions, options_of
+from shoal.lab.topics.tables import load_workload
+from shoal.lab.topics.workload import Workload, make_workload
 from shoal.sim.checkers import Checker
 from shoal.sim.simulation import SimNode, Simulation
 
@@ -54,15 +56,7 @@ class WorkloadNetwork(ABC):
             replay=replay,
         )
         _, self.keys = make_keys(scenario.network, seed)
-        self.workload = make_workload(
-            self.simulation.random("workload"),
-            nodes=scenario.network.nodes,
-            topics=self.options.topics,
-            events=scenario.messages,
-            size_bytes=scenario.workload.size_bytes,
-            interval_ms=scenario.workload.interval_ms,
-            injectors=self.options.injectors,
-        )
+        self.workload = _workload(scenario, self.options, self.simulation.random("workload"))
         self.ledger = Ledger(self.workload, len(self.keys), ordered=self.options.ordered)
         self.meter = Meter(self.sort_message)
         self.contacts: list[Contact] = []
@@ -174,3 +168,26 @@ class WorkloadNetwork(ABC):
     def created_ms(self) -> int:
         """When topics are said to be made: the beginning of the simulation."""
         return self.simulation.scheduler.now_ns // MS_NS
+
+
+def _workload(scenario: Scenario, options: TopicsOptions, rng: Random) -> Workload:
+    nodes, events = scenario.network.nodes, scenario.messages
+    interval_ms, injectors = scenario.workload.interval_ms, options.injectors
+    if options.workload is not None:
+        return load_workload(
+            options.workload,
+            rng,
+            nodes=nodes,
+            events=events,
+            interval_ms=interval_ms,
+            injectors=injectors,
+        )
+    return make_workload(
+        rng,
+        nodes=nodes,
+        topics=options.topics,
+        events=events,
+        size_bytes=scenario.workload.size_bytes,
+        interval_ms=interval_ms,
+        injectors=injectors,
+    )

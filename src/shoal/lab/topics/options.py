@@ -30,6 +30,10 @@ class TopicsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     topics: Annotated[int, Meta(ge=1, le=NODES_MAX)] = TOPICS
 
+    workload: str | None = None
+    """A folder that `shoal pipeline reddit` wrote: its topics, readers and first `messages` events
+    take the place of drawn ones, and `topics` and `size_bytes` say nothing."""
+
     injectors: Annotated[int, Meta(ge=1, le=NODES_MAX)] = INJECTORS
 
     kills: Annotated[int, Meta(ge=0, le=NODES_MAX)] = 0

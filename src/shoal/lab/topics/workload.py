@@ -76,8 +76,7 @@ def make_workload(
 ) -> Workload:
     """Draw one. How many readers and events each topic has does not depend on the dice.
 
-    Injectors take events in turn; each has one in every `injectors` intervals, at any moment of
-    them, so that some come at once. Sizes are spread evenly, half below and above `size_bytes`.
+    Sizes are spread evenly, half below and above `size_bytes`.
     """
     if topics > nodes or nodes < READERS_MIN:
         raise ConfigError(
@@ -87,17 +86,22 @@ def make_workload(
     plans = _draw_topics(rng, nodes, topics)
     order = [t for t, count in enumerate(events_per_topic(topics, events)) for _ in range(count)]
     rng.shuffle(order)
-    round_ms = injectors * interval_ms
     drawn = [
         EventPlan(
             topic=topic,
             author=rng.choice(plans[topic].readers),
             size_bytes=rng.randint(size_bytes // 2, size_bytes + (size_bytes + 1) // 2),
-            at_ms=(number // injectors + rng.random()) * round_ms,
+            at_ms=injected_at_ms(rng, number, injectors, interval_ms),
         )
         for number, topic in enumerate(order)
     ]
     return Workload(tuple(plans), tuple(sorted(drawn, key=lambda event: event.at_ms)))
+
+
+def injected_at_ms(rng: Random, number: int, injectors: int, interval_ms: float) -> float:
+    """When an event comes. Injectors take events in turn; each has one in every `injectors`
+    intervals, at any moment of them, so that some come at once."""
+    return (number // injectors + rng.random()) * (injectors * interval_ms)
 
 
 def readers_per_topic(nodes: int, topics: int) -> list[int]:

@@ -2,11 +2,13 @@
 
 Data and queries share one rule: the product of their sizes is c^2 T. Data is always cast for the
 network's certainty, so that whoever asks for another one only changes the size of its question.
+Each space has sizes of its own (spread.py). As long as nobody has measured who has a space, we are
+taken for the only one: everybody is asked then, up to a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import ceil
 from random import Random
 
@@ -19,17 +21,20 @@ from shoal.kernel.effects import Effect
 from shoal.protocols.search.addresses import AddressRecord
 from shoal.protocols.search.casts import tokens_of
 from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.documents import DOCUMENTS
 from shoal.protocols.search.headers import BubbleHeader, sign_header
 from shoal.protocols.search.limits import NONCE_BYTES, WAY_BYTES
 from shoal.protocols.search.messages import BubbleCast, Totals
 from shoal.protocols.search.payloads import Payload, encode_payload, type_of
 from shoal.protocols.search.sizes import (
+    LIMIT_UNKNOWN,
     bubble_size,
     certainty_of,
     size_limit,
     threshold,
 )
-from shoal.protocols.search.traffic import Balance
+from shoal.protocols.search.spaces import Space, kind_of
+from shoal.protocols.search.spread import Spread
 
 Send = Callable[[BubbleCast, int], list[Effect]]
 
@@ -64,8 +69,8 @@ class Bubbles:
         self._send = send
         self._rng = rng
         self._config = config
-        self.balance = Balance()
-        """How much larger data bubbles are than those of queries, by what both cost."""
+        self.spreads: dict[str, Spread] = {}
+        """How the data of each space lies in the network."""
         self._spent_ns = 0
         """When our budget at others is whole again."""
 
@@ -78,18 +83,35 @@ class Bubbles:
         """How long a bubble may be under way."""
         return self._config.bubble_ns
 
-    def data_size(self) -> int:
+    def beat(self, measured: Mapping[str, float], now_ns: int) -> None:
+        """What was measured last."""
+        totals = self._known()
+        for spread in self.spreads.values():
+            spread.hear(measured, totals.nodes)
+            # Where the share is not known, others may know better, and cast by that.
+            if spread.in_use and spread.share is not None:
+                spread.note(self._size(spread, spread.others), self._reach(spread), now_ns)
+
+    def data_size(self, space: str = DOCUMENTS) -> int:
         """Nodes that keep a document that is cast now."""
-        return self._data_size(self.balance.now)
+        spread = self.spreads[space]
+        return self._size(spread, spread.own)
 
-    def query_size(self, confidence: float) -> int:
+    def query_size(self, confidence: float, space: str = DOCUMENTS) -> int:
         """Nodes that a question has to reach, to meet any document with this probability."""
-        wanted = certainty_of(confidence) ** 2 / self.meetings()
-        return max(1, min(ceil(wanted), size_limit(self._known())))
+        certainty, totals = certainty_of(confidence), self._known()
+        wanted = certainty**2 / self.meetings(space)
+        everybody = certainty * _threshold(totals)
+        return max(1, min(ceil(min(wanted, everybody)), size_limit(totals)))
 
-    def meetings(self) -> float:
+    def meetings(self, space: str = DOCUMENTS) -> float:
         """Of each node that is asked, with any one document."""
-        return self._data_size(self.balance.least) / self._reach()
+        spread = self.spreads[space]
+        return spread.thinnest(self._size(spread, spread.others), self._reach(spread))
+
+    def share(self, space: str = DOCUMENTS) -> float:
+        """Of the nodes that a bubble reaches, how many have its space."""
+        return self._share(self.spreads[space])
 
     def may_put(self, now_ns: int) -> bool:
         """Whether others would take another bubble of ours. We keep to three quarters of what they
@@ -102,11 +124,18 @@ class Bubbles:
         return self._known().nodes
 
     def make(
-        self, payload: Payload, total: int, life_ns: int, now_ns: int, about: bytes = b""
+        self,
+        space: Space,
+        payload: Payload,
+        total: int,
+        life_ns: int,
+        now_ns: int,
+        about: bytes = b"",
     ) -> Bubble:
         """A bubble that was not cast yet. Those about the same thing take the same ways: a version
         takes the place of another, or an end that of its beginning, where both come by."""
-        kind, encoded, way = type_of(payload), encode_payload(payload), about[:WAY_BYTES]
+        kind, way = kind_of(space, type_of(payload)), about[:WAY_BYTES]
+        encoded = encode_payload(payload)
         header = sign_header(
             self._key,
             self._record,
@@ -131,17 +160,25 @@ class Bubbles:
         )
         return self._send(cast, now_ns)
 
-    def _data_size(self, balance: float) -> int:
-        certainty = certainty_of(self._config.confidence)
-        return bubble_size(certainty, balance, self._known())
+    def _size(self, spread: Spread, balance: float) -> int:
+        certainty, totals = certainty_of(self._config.confidence), self._known()
+        size = bubble_size(certainty, balance, totals, self._share(spread))
+        return size if spread.share is not None else min(size, LIMIT_UNKNOWN)
 
-    def _reach(self) -> float:
-        """T; where it makes no sense, the whole network: everybody gets everything then."""
-        totals = self._known()
-        return max(1.0, threshold(totals) or totals.nodes)
+    def _reach(self, spread: Spread) -> float:
+        """T, as if all nodes had the space."""
+        return _threshold(self._known()) / self._share(spread)
+
+    def _share(self, spread: Spread) -> float:
+        return spread.share or 1.0 / max(self._known().nodes, 1.0)
 
     def _known(self) -> Totals:
         totals = self._totals()
         if totals is None:
             raise UsageError("this node has not joined the search network yet: wait for `joined`")
         return totals
+
+
+def _threshold(totals: Totals) -> float:
+    """T; where it makes no sense, the whole network: everybody gets everything then."""
+    return max(1.0, threshold(totals) or totals.nodes)

@@ -9,7 +9,8 @@ import msgspec
 
 from shoal.base.ids import NodeId
 from shoal.kernel.contact import Contact
-from shoal.protocols.search.documents import Document, Kind, Life
+from shoal.protocols.search.documents import DOCUMENTS, Document, Life
+from shoal.protocols.search.spaces import Space
 
 # The network
 
@@ -40,12 +41,13 @@ class PutDocument(msgspec.Struct, frozen=True, gc=False):
     DocumentPut."""
 
     name: str
-    content: Mapping[str, Any] | None
+    content: Mapping[str, Any] | bytes | None
     """None: delete it."""
     life: Life
     life_ns: int
     """Until it expires, unless this node manages it."""
-    kind: Kind = "document"
+    kind: str = "document"
+    """Or the space of an application, whose content is bytes."""
 
 
 class DocumentPut(msgspec.Struct, frozen=True, gc=False):
@@ -62,13 +64,15 @@ class DocumentPut(msgspec.Struct, frozen=True, gc=False):
 class FindDocuments(msgspec.Struct, frozen=True, gc=False):
     """Search the network; answered by Found for each document, and by SearchOver."""
 
-    text: str
+    text: str | bytes
+    """Bytes in a space of an application."""
     confidence: float
     limit: int | None
     """Enough, if so many were found."""
     within_ns: int
     id: bytes | None = None
     """This document alone, its newest version and its deletion, too, whatever the text says."""
+    space: str = DOCUMENTS
 
 
 class StopSearch(msgspec.Struct, frozen=True, gc=False):
@@ -107,7 +111,8 @@ class SearchOver(msgspec.Struct, frozen=True, gc=False):
 class WatchDocuments(msgspec.Struct, frozen=True, gc=False):
     """Be told of documents that match, from now on until Unwatch; answered by Seen."""
 
-    text: str
+    text: str | bytes
+    space: str = DOCUMENTS
 
 
 class Unwatch(msgspec.Struct, frozen=True, gc=False):
@@ -119,6 +124,15 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
     document: Document
     token: Hashable
+
+
+# Spaces
+
+
+class OpenSpace(msgspec.Struct, frozen=True, gc=False):
+    """Take part in a space of an application, from now on until the end."""
+
+    space: Space
 
 
 # Measurement

@@ -14,10 +14,14 @@ How long a document is kept, and by whom:
     durable    by the network, with or without its owner (durable.py)
 
 The owner signs the end of each; nobody can make a document live longer.
+
+Data of an application's space (spaces.py) is a document as well: its content is bytes, and its kind
+is the name of the space.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Annotated, Any, Literal, get_args
@@ -33,6 +37,10 @@ from shoal.protocols.search.limits import PAYLOAD_BYTES_MAX
 
 Life = Literal["instant", "fading", "managed", "durable"]
 Kind = Literal["document", "stream", "topic", "event"]
+"""Of JSON documents; any other kind is a space of an application."""
+
+DOCUMENTS = ""  # the name of the space that JSON documents are in
+SPACE_NAME = r"[a-z][a-z0-9._-]{0,31}"
 
 DOCUMENT_ID_BYTES = 16
 DIGEST_BYTES = 16
@@ -51,6 +59,8 @@ LIFE_NS_MAX: Mapping[Life, int] = {
 }
 
 _ID_DOMAIN = b"shoal/search/document\0"
+_DATA_DOMAIN = b"shoal/search/data\0"
+KINDS: tuple[str, ...] = get_args(Kind)
 
 DocumentId = Annotated[bytes, Meta(min_length=DOCUMENT_ID_BYTES, max_length=DOCUMENT_ID_BYTES)]
 Digest = Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
@@ -65,7 +75,7 @@ class _Body(msgspec.Struct, frozen=True, array_like=True, tag="shoal/search/docu
     version: Count
     life: Life
     expires_ms: Count
-    kind: Kind
+    kind: Annotated[str, Meta(pattern=rf"^{SPACE_NAME}\Z")]
     content: Annotated[bytes, Meta(max_length=CONTENT_BYTES_MAX)]
 
 
@@ -78,9 +88,9 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     version: int
     life: Life
     expires_ms: int
-    kind: Kind
+    kind: str
     content: bytes
-    """A JSON object, or nothing: deleted."""
+    """A JSON object, or the bytes of an application; nothing: deleted."""
     signature: bytes
     digest: bytes
     """Of all that is signed."""
@@ -88,7 +98,12 @@ class Document(msgspec.Struct, frozen=True, gc=False):
     @property
     def id(self) -> bytes:
         """The same for all versions."""
-        return document_id(self.owner, self.name)
+        return document_id(self.owner, self.name, self.space)
+
+    @property
+    def space(self) -> str:
+        """Which questions it meets."""
+        return space_of(self.kind)
 
     @property
     def rank(self) -> tuple[int, bytes]:
@@ -107,7 +122,7 @@ class Document(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def value(self) -> dict[str, Any]:
-        """What it says; nothing, if it is deleted."""
+        """What a JSON document says; nothing, if it is deleted."""
         return _objects.decode(self.content) if self.content else {}
 
     @property
@@ -126,30 +141,45 @@ _bodies = msgspec.msgpack.Decoder(_Body)
 _objects = msgspec.json.Decoder(dict[str, Any])
 
 
-def document_id(owner: NodeId, name: str) -> bytes:
-    """What tells one document from another."""
-    return sha256(_ID_DOMAIN + owner + name.encode()).digest()[:DOCUMENT_ID_BYTES]
+def space_of(kind: str) -> str:
+    """Documents of all kinds are in one space."""
+    return DOCUMENTS if kind in KINDS else kind
+
+
+def document_id(owner: NodeId, name: str, space: str = DOCUMENTS) -> bytes:
+    """What tells one document from another; names are those of an owner in a space."""
+    domain = _ID_DOMAIN if space == DOCUMENTS else b"%b%b\0" % (_DATA_DOMAIN, space.encode())
+    return sha256(domain + owner + name.encode()).digest()[:DOCUMENT_ID_BYTES]
 
 
 def sign_document(
     key: PrivateKey,
     name: str,
-    content: Mapping[str, Any] | None,
+    content: Mapping[str, Any] | bytes | None,
     *,
     version: int,
     life: Life,
     expires_ms: int,
-    kind: Kind = "document",
+    kind: str = "document",
 ) -> Document:
-    """A version of a document of the key's own node; without content, its deletion."""
+    """A version of a document of the key's own node; without content, its deletion. Content is
+    bytes if the kind is a space of an application."""
     if not 1 <= len(name) <= NAME_CHARS_MAX:
         raise UsageError(f"a name has 1 to {NAME_CHARS_MAX} characters, {name[:40]!r} {len(name)}")
-    if life not in get_args(Life) or kind not in get_args(Kind):
+    if life not in get_args(Life) or not re.fullmatch(SPACE_NAME, kind):
         raise UsageError(f"life {life!r}, kind {kind!r}: write one of {Life}, one of {Kind}")
+    if isinstance(content, bytes) != (content is not None and kind not in KINDS):
+        raise UsageError(
+            f"document {name!r} of kind {kind!r}: give a JSON object for {Kind}, bytes for a space"
+        )
+    if content == b"":
+        raise UsageError(f"document {name!r} has no bytes: that would be its deletion")
     if not (0 <= version <= INT63_MAX and 0 <= expires_ms <= INT63_MAX):
         raise UsageError(f"version {version}, expires_ms {expires_ms}: write 0 to {INT63_MAX}")
     try:
-        raw = b"" if content is None else msgspec.json.encode(dict(content))
+        raw = content if isinstance(content, bytes) else b""
+        if isinstance(content, Mapping):
+            raw = msgspec.json.encode(dict(content))
         body = _Body(key.address, name, version, life, expires_ms, kind, raw)
         encoded = _encode(body)
     except (TypeError, ValueError, RecursionError) as error:
@@ -179,7 +209,7 @@ def _problem(body: _Body) -> str:
         return f"{len(body.content)} bytes, {CONTENT_BYTES_MAX} are the most: put it in parts"
     if body.life == "instant" and not body.content:
         return "nobody keeps an instant document, so nobody can delete it"
-    if body.content:
+    if body.content and body.kind in KINDS:
         try:
             _objects.decode(body.content)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -83,6 +83,7 @@ class Sizes(msgspec.Struct, frozen=True, gc=False):
 
     nodes: float
     documents: int
+    """Nodes that shall keep each: of a bubble, those that have its space."""
     queries: int
 
     @property
@@ -98,7 +99,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cast(msgspec.Struct, frozen=True, gc=False):
-    """Cast this document, in a bubble of this size."""
+    """Have so many more nodes keep this document."""
 
     document: Document
     size: int
@@ -108,6 +109,7 @@ class _Entry(msgspec.Struct):
     """A document that we help to keep."""
 
     digest: bytes
+    space: str
     due_ns: int
     """Our turn; while we count, the end of that."""
     answers: dict[NodeId, None] | None = None
@@ -121,9 +123,9 @@ class _Entry(msgspec.Struct):
 class Durable:
     """Decides when to ask about a durable document, and when to cast it again."""
 
-    def __init__(self, holdings: Holdings, sizes: Sizes, rng: Random) -> None:
+    def __init__(self, holdings: Holdings, sizes: dict[str, Sizes], rng: Random) -> None:
         self.sizes = sizes
-        """Kept up to date by whoever measures."""
+        """Of each space, kept up to date by whoever measures."""
         self._holdings = holdings
         self._rng = rng
         self._entries: dict[bytes, _Entry] = {}
@@ -141,10 +143,12 @@ class Durable:
         if known is None or known.digest != document.digest:
             self._forget(id)
             self._sweep(now_ns)
-            entry = self._entries[id] = _Entry(document.digest, self._turn_ns(now_ns))
+            entry = self._entries[id] = _Entry(
+                document.digest, document.space, self._turn_ns(document.space, now_ns)
+            )
             self._order.add(entry.due_ns, (id, None))
         elif known.answers is None and not known.correct:
-            self._move(id, known, self._turn_ns(now_ns))
+            self._move(id, known, self._turn_ns(known.space, now_ns))
 
     def outdated(self, id: bytes, now_ns: int) -> None:
         """Somebody cast an older version than ours. About `meetings` nodes notice; some of them
@@ -155,7 +159,7 @@ class Durable:
         corrected_ns = entry.corrected_ns
         if corrected_ns is not None and now_ns < corrected_ns + PERIOD_NS:
             return
-        if self._rng.random() * self.sizes.meetings < OUTDATED_CASTS:
+        if self._rng.random() * self.sizes[entry.space].meetings < OUTDATED_CASTS:
             entry.corrected_ns = now_ns
             entry.correct = True
             entry.answers = None
@@ -167,7 +171,7 @@ class Durable:
         if entry is None or entry.answers is None or entry.digest != digest:
             return
         # More would change nothing: this is enough for s holders twice over.
-        if len(entry.answers) <= 2 * self.sizes.meetings:
+        if len(entry.answers) <= 2 * self.sizes[entry.space].meetings:
             entry.answers[node] = None
 
     def due(self, now_ns: int) -> list[Ask | Cast]:
@@ -181,31 +185,32 @@ class Durable:
             if document is None or document.digest != entry.digest:
                 self._forget(id)
             elif entry.correct:
-                yield Cast(document, self.sizes.documents)
+                yield Cast(document, self.sizes[entry.space].documents)
                 self._rest(id, entry, now_ns)
             elif entry.answers is None:
                 yield Ask(document)
                 entry.answers = {}
                 self._move(id, entry, now_ns + ANSWERS_NS)
             else:
-                missing = self._missing(len(entry.answers))
+                missing = self._missing(entry.space, len(entry.answers))
                 if missing > 0:
                     yield Cast(document, missing)
                 self._rest(id, entry, now_ns)
 
-    def _missing(self, answers: int) -> int:
+    def _missing(self, space: str, answers: int) -> int:
         """How many holders there should be more."""
-        holders = 1 + answers * self.sizes.nodes / max(self.sizes.queries, 1)
-        return ceil(self.sizes.documents - holders)
+        sizes = self.sizes[space]
+        holders = 1 + answers * sizes.nodes / max(sizes.queries, 1)
+        return ceil(sizes.documents - holders)
 
-    def _turn_ns(self, now_ns: int) -> int:
-        wait = self._rng.expovariate(1.0) * PERIOD_NS * self.sizes.documents
+    def _turn_ns(self, space: str, now_ns: int) -> int:
+        wait = self._rng.expovariate(1.0) * PERIOD_NS * self.sizes[space].documents
         return now_ns + round(CHURN_NS * log1p(wait / CHURN_NS))
 
     def _rest(self, id: bytes, entry: _Entry, now_ns: int) -> None:
         entry.answers = None
         entry.correct = False
-        self._move(id, entry, self._turn_ns(now_ns))
+        self._move(id, entry, self._turn_ns(entry.space, now_ns))
 
     def _move(self, id: bytes, entry: _Entry, due_ns: int) -> None:
         self._order.remove(entry.due_ns, (id, None))

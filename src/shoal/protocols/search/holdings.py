@@ -12,14 +12,15 @@ they expire, if nothing newer comes.
 from __future__ import annotations
 
 from enum import Enum
+from typing import Any
 
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId, show_node_id
 from shoal.base.ordered import Ordered
 from shoal.base.units import MIB, S_NS
-from shoal.protocols.search.documents import LIFE_NS_MAX, Document
-from shoal.protocols.search.queries.query import Query
+from shoal.protocols.search.documents import DOCUMENTS, LIFE_NS_MAX, Document
 from shoal.protocols.search.shelf import Held, Shelf, footprint
+from shoal.protocols.search.spaces import Spaces
 
 OTHERS_BYTES_MAX = 128 * MIB  # as counted, about 6,600 documents of 20 words
 OWN_BYTES_MAX = 16 * MIB  # a thousand streams and topics of this node's applications
@@ -45,12 +46,15 @@ class Holdings:
     """Documents by id: search, get and put."""
 
     def __init__(
-        self, others_bytes_max: int = OTHERS_BYTES_MAX, own_bytes_max: int = OWN_BYTES_MAX
+        self,
+        spaces: Spaces,
+        others_bytes_max: int = OTHERS_BYTES_MAX,
+        own_bytes_max: int = OWN_BYTES_MAX,
     ) -> None:
         self.equivocations = 0
         """How often an owner had signed two documents as one version."""
-        self._own = Shelf(own_bytes_max)
-        self._others = Shelf(others_bytes_max)
+        self._own = Shelf(own_bytes_max, spaces)
+        self._others = Shelf(others_bytes_max, spaces)
         self._by_owner: dict[NodeId, Ordered] = {}  # documents of others, by expiry
         self._share_of: dict[NodeId, int] = {}  # bytes
         self._shares = Ordered()  # owners, by their bytes
@@ -72,12 +76,14 @@ class Holdings:
             default=None,
         )
 
-    def search(self, query: Query, limit: int, now_ns: int) -> list[tuple[Document, float]]:
+    def search(
+        self, query: Any, limit: int, now_ns: int, space: str = DOCUMENTS
+    ) -> list[tuple[Document, float]]:
         """The best documents that match, best first, each with its score."""
         self.expire(now_ns)
         found: dict[bytes, tuple[Document, float]] = {}
         for shelf in (self._own, self._others):
-            for document, score in shelf.search(query, limit):
+            for document, score in shelf.search(space, query, limit):
                 newest = self.get(document.id, now_ns)
                 if newest is not None and newest.rank == document.rank:
                     found.setdefault(document.id, (document, score))

@@ -44,6 +44,7 @@ from shoal.protocols.search.commands import (
     Left,
     ListenUser,
     Meet,
+    OpenSpace,
     PutDocument,
     SendUser,
     StopSearch,
@@ -51,6 +52,7 @@ from shoal.protocols.search.commands import (
     WatchDocuments,
 )
 from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.document_space import DocumentSpace
 from shoal.protocols.search.messages import (
     BubbleCast,
     ClientDeny,
@@ -62,21 +64,17 @@ from shoal.protocols.search.messages import (
     Match,
     Ping,
     SlaveHello,
-    UserAccept,
-    UserConnect,
-    UserData,
-    UserEnd,
-    UserRefuse,
 )
 from shoal.protocols.search.parts import Parts
 from shoal.protocols.search.rendezvous import NO_BUBBLE
 from shoal.protocols.search.searches import SEARCH
+from shoal.protocols.search.spaces import Spaces
 from shoal.protocols.search.topology.circle import EDGE_MESSAGES
 from shoal.protocols.search.uplink import UPLINK
+from shoal.protocols.search.users import USER_MESSAGES
 
 BEAT = "beat"
 CLIENT_MESSAGES = (ClientHello, ClientOk, ClientDeny, ClientRedirect)
-USER_MESSAGES = (UserConnect, UserAccept, UserRefuse, UserData, UserEnd)
 
 
 class SearchNode:
@@ -105,6 +103,7 @@ class SearchNode:
         self.node = key.address
         self.config = config or SearchConfig()
         self.client = client
+        self._spaces = Spaces(DocumentSpace())
         self._key = key
         self._rng = rng
         self._bootstrap = tuple(bootstrap)
@@ -143,7 +142,10 @@ class SearchNode:
 
     def _make(self, now_ns: int) -> Parts:
         record = sign_address(self._key, self._addresses, now_ns)
-        return Parts(self._key, record, self._bootstrap, self._rng, self.config, self.client)
+        return Parts(
+            *(self._key, record, self._spaces, self._bootstrap),
+            *(self._rng, self.config, self.client),
+        )
 
     def _handle(self, event: Input, now_ns: int) -> list[Effect]:
         parts = self.parts
@@ -242,7 +244,7 @@ class SearchNode:
         parts.beat(now_ns)
         effects = parts.hosting.beat(now_ns) if self.client else self._keep_place(now_ns)
         if self.joined:
-            parts.bubbles.balance.beat(parts.measurement.extras, now_ns)
+            parts.bubbles.beat(parts.measurement.extras, now_ns)
             effects += parts.publications.beat(now_ns)
             effects += parts.standing.beat(now_ns)
             effects += parts.keep_durable(now_ns)
@@ -313,7 +315,7 @@ class SearchNode:
         if isinstance(message, CLIENT_MESSAGES):
             return self._client_message(peer, message, now_ns)
         if isinstance(message, USER_MESSAGES):
-            return self._user_message(peer, message, now_ns)
+            return parts.users.message(peer, message, now_ns)
         return parts.circle.message(peer, message, now_ns)
 
     def _ping(self, peer: NodeId, ping: Ping, now_ns: int) -> list[Effect]:
@@ -345,17 +347,6 @@ class SearchNode:
                 return parts.hosting.redirected(peer, message, now_ns)
         return parts.hosting.denied(peer)
 
-    def _user_message(self, peer: NodeId, message: Any, now_ns: int) -> list[Effect]:
-        users = self.parts.users
-        match message:
-            case UserConnect():
-                return users.connected(peer, message, now_ns)
-            case UserAccept() | UserRefuse():
-                return users.answered(peer, message)
-            case UserData():
-                return users.received(peer, message)
-        return users.ended(peer, message)
-
     # Applications
 
     def _command(self, command: Any, token: Hashable, now_ns: int) -> list[Effect]:
@@ -371,6 +362,9 @@ class SearchNode:
                 return parts.standing.begin(command, token, now_ns)
             case Unwatch():
                 return parts.standing.end(token, now_ns)
+            case OpenSpace(space):
+                parts.add_space(space)
+                return []
             case Contribute(column, None):
                 parts.measurement.withdraw(column)
                 return []

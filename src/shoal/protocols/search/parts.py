@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from random import Random
 
+from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey
@@ -29,16 +31,12 @@ from shoal.protocols.search.publications import Publications
 from shoal.protocols.search.rendezvous import Rendezvous
 from shoal.protocols.search.routes import Routes
 from shoal.protocols.search.searches import Searches
+from shoal.protocols.search.spaces import Columns, Space, Spaces
+from shoal.protocols.search.spread import Spread
 from shoal.protocols.search.standing import Standing
 from shoal.protocols.search.topology.circle import Circle
 from shoal.protocols.search.topology.edges import Edge
-from shoal.protocols.search.traffic import (
-    BALANCE_BOUND,
-    DATA_COLUMN,
-    QUERY_COLUMN,
-    Balance,
-    Traffic,
-)
+from shoal.protocols.search.traffic import BALANCE_BOUND, Traffic
 from shoal.protocols.search.uplink import Uplink
 from shoal.protocols.search.users import Users
 from shoal.protocols.search.visits import Visits
@@ -54,6 +52,7 @@ class Parts:
         self,
         key: PrivateKey,
         record: AddressRecord,
+        spaces: Spaces,
         bootstrap: Sequence[Contact],
         rng: Random,
         config: SearchConfig,
@@ -61,6 +60,7 @@ class Parts:
     ) -> None:
         self._node = record.node
         self._client = client
+        self._spaces = spaces
         self._config = config
         self._heirs: dict[NodeId, Contact] = {}
         """Who may take our part of the measurement, the best one last."""
@@ -77,8 +77,6 @@ class Parts:
         self.guest_links = Links(GUEST, soft=False)
         self.user_links = Links(USER, soft=False)
         self.measurement = Measurement(rng)
-        for column in (QUERY_COLUMN, DATA_COLUMN):  # before applications use all there are
-            self.measurement.put(column, 0.0)
         self.uplink = Uplink(config)
         self.capacity = Capacity(config)
         self.traffic = Traffic()
@@ -93,18 +91,17 @@ class Parts:
         self.users = Users(record.node, self.user_links, config)
         self.routes = Routes(self._is_linked, self.visits, self._answered, config)
         self.bubbles = Bubbles(key, record, self.totals, self._cast, rng, config)
-        self.searches = Searches(self.bubbles, self.routes, self.checks, config)
-        if client:  # it does not hear what the balance is, and is ready for the worst
-            self.bubbles.balance = Balance(BALANCE_BOUND, 1 / BALANCE_BOUND)
-        self.publications = Publications(key, self.bubbles, config)
+        self.searches = Searches(spaces, self.bubbles, self.routes, self.checks, config)
+        self.publications = Publications(key, spaces, self.bubbles, config)
         self.standing = Standing(
-            self.bubbles, self.checks, rng, config, can_be_dialled=bool(record.addresses)
+            spaces, self.bubbles, self.checks, rng, config, can_be_dialled=bool(record.addresses)
         )
-        self.holdings = Holdings()
-        self.watches = Watches()
-        self.durable = Durable(self.holdings, Sizes(1.0, 1, 1), rng)
+        self.holdings = Holdings(spaces)
+        self.watches = Watches(spaces)
+        self.durable = Durable(self.holdings, {}, rng)
         self.rendezvous = Rendezvous(
             record.node,
+            spaces,
             self.holdings,
             self.watches,
             self.durable,
@@ -123,6 +120,8 @@ class Parts:
             config,
         )
         self.circle.lost = self._edge_lost
+        for space in spaces:
+            self._measure(space)
 
     def totals(self) -> Totals | None:
         """The network, as it was measured last; at least those whom we see. A young network was
@@ -143,21 +142,54 @@ class Parts:
         small = not self._client and (known is None or known.nodes < config.quick_nodes)
         return min(config.quick_beat_ns, config.beat_ns) if small else config.beat_ns
 
+    # Spaces
+
+    def add_space(self, space: Space) -> None:
+        """One that an application brings."""
+        if self._client:
+            raise UsageError(
+                f"space {space.name!r}: a client has no part in measurements, and cannot know who"
+                " has it: leave out `client = true` in [search] of its network file"
+            )
+        self._spaces.add(space)
+        self._measure(space)
+
+    def _measure(self, space: Space) -> None:
+        """Have a space measured, as far as that goes."""
+        columns = Columns(space.name)
+        share = None if columns.members else 1.0
+        self.bubbles.spreads[space.name] = Spread(columns, share=share)
+        if self._client:  # it does not hear what the balance is, and is ready for the worst
+            worst = Spread(columns, BALANCE_BOUND, 1 / BALANCE_BOUND, share)
+            self.bubbles.spreads[space.name] = worst
+        self.traffic.open(columns.query, columns.data)
+        self.durable.sizes[space.name] = Sizes(1.0, 1, 1)
+        for column in (columns.query, columns.data):  # before applications use all there are
+            self.measurement.put(column, 0.0)
+        if columns.members:
+            self.measurement.put(columns.members, 1.0)
+
     # Durable documents
 
     def keep_durable(self, now_ns: int) -> list[Effect]:
         """Ask about those whose turn it is, and cast those that too few have."""
         bubbles = self.bubbles
-        queries = bubbles.query_size(bubbles.default_confidence)
-        self.durable.sizes = Sizes(bubbles.nodes(), bubbles.data_size(), queries)
+        for space in self._spaces:
+            holders = ceil(bubbles.data_size(space.name) * bubbles.share(space.name))
+            asked = bubbles.query_size(bubbles.default_confidence, space.name)
+            self.durable.sizes[space.name] = Sizes(bubbles.nodes(), holders, asked)
         effects: list[Effect] = []
         for step in self.durable.due(now_ns):
+            document = step.document
             if isinstance(step, Ask):
-                wanted = Wanted(step.document.id, step.document.version, step.document.digest)
-                bubble = bubbles.make(Lookup((wanted,)), queries, bubbles.life_ns, now_ns)
-                effects += bubbles.cast(bubble, queries, now_ns)
+                asked = self.durable.sizes[document.space].queries
+                lookup = Lookup((Wanted(document.id, document.version, document.digest),))
+                space = self._spaces[document.space]
+                bubble = bubbles.make(space, lookup, asked, bubbles.life_ns, now_ns)
+                effects += bubbles.cast(bubble, asked, now_ns)
             else:
-                effects += self.publications.spread(step.document, step.size, now_ns)
+                nodes = ceil(step.size / bubbles.share(document.space))
+                effects += self.publications.spread(document, nodes, now_ns)
         return effects
 
     # Time
@@ -200,8 +232,12 @@ class Parts:
 
     def _cast(self, cast: BubbleCast, now_ns: int) -> list[Effect]:
         if cast.start == 0:
+            known = self._spaces.of_kind(cast.kind)
+            assert known is not None  # it is ours
+            space, type = known
+            columns = Columns(space.name)
             # Standing queries and lookups are as large as questions, and meet the same data.
-            column = DATA_COLUMN if cast.kind == BubbleType.DOCUMENT else QUERY_COLUMN
+            column = columns.data if type is BubbleType.DOCUMENT else columns.query
             self.traffic.started(column, len(cast.payload))
         if not self._client:
             return self.casts.start(cast, now_ns)

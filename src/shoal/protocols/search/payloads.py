@@ -1,21 +1,23 @@
 """What is inside bubbles and answers: msgpack arrays, each with its number first.
 
-The number of a payload is the type of its bubble, too. The thesis leaves types to applications; its
-example has queries of type 3 and data of type 4 (3.2.7), and ours go on from there. Bubbles of
-other types belong to others: nodes forward them, and read nothing.
+The number of a payload is the type of its bubble, too, for documents. The thesis leaves types to
+applications; its example has queries of type 3 and data of type 4 (3.2.7), and ours go on from
+there. Spaces of applications have four types of their own with the same payloads (spaces.py).
+Bubbles of other types belong to others: nodes forward them, and read nothing.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
 from hashlib import sha256
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
 from shoal.base.ids import Count, WireNodeId
+from shoal.base.units import KIB
 from shoal.protocols.search.documents import DOCUMENT_BYTES_MAX, Digest, DocumentId
 from shoal.protocols.search.limits import ITEM_BYTES_MAX, PAYLOAD_BYTES_MAX
 from shoal.protocols.search.queries.config import QUERY_CHARS_MAX
@@ -23,6 +25,7 @@ from shoal.protocols.search.queries.config import QUERY_CHARS_MAX
 HITS_MAX = 256  # of one node: a reader of more asks again, more precisely
 WATCH_ID_BYTES = 8
 LOOKUPS_MAX = 64  # documents in one question
+QUESTION_BYTES_MAX = 16 * KIB  # in a space of an application: a vector of thousands of numbers
 
 
 class BubbleType(IntEnum):
@@ -35,7 +38,7 @@ class BubbleType(IntEnum):
 
 
 WatchId = Annotated[bytes, Meta(min_length=WATCH_ID_BYTES, max_length=WATCH_ID_BYTES)]
-_Text = Annotated[str, Meta(min_length=1, max_length=QUERY_CHARS_MAX)]
+_Text: TypeAlias = Any  # see _is_question(): msgspec takes no union of these two
 _Signed = Annotated[bytes, Meta(max_length=DOCUMENT_BYTES_MAX)]
 
 
@@ -153,13 +156,13 @@ _TYPES: dict[type, BubbleType] = {
     Watch: BubbleType.WATCH,
     Lookup: BubbleType.LOOKUP,
 }
-_payloads: dict[int, msgspec.msgpack.Decoder[Payload]] = {
+_payloads: dict[BubbleType, msgspec.msgpack.Decoder[Payload]] = {
     number: msgspec.msgpack.Decoder(payload) for payload, number in _TYPES.items()
 }
 
 
 def type_of(payload: Payload) -> BubbleType:
-    """The type of the bubble that carries it."""
+    """The type of the bubble that carries it, among documents."""
     return _TYPES[type(payload)]
 
 
@@ -168,17 +171,25 @@ def encode_payload(payload: Payload) -> bytes:
     return _encode(payload)
 
 
-def decode_payload(bubble_type: int, payload: bytes) -> Payload | None:
-    """What a bubble says; None: its type is none of ours. Raises RemoteError."""
-    decoder = _payloads.get(bubble_type)
-    if decoder is None:
-        return None
+def decode_payload(bubble_type: BubbleType, payload: bytes) -> Payload:
+    """What a bubble says. Raises RemoteError."""
+    decoder = _payloads[bubble_type]
     if len(payload) > PAYLOAD_BYTES_MAX:
         raise OversizedMessage(f"{len(payload)} bytes, the limit is {PAYLOAD_BYTES_MAX}")
     try:
-        return decoder.decode(payload)
+        said = decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedMessage(f"no payload of type {bubble_type}: {error}") from None
+        raise MalformedMessage(f"no payload of type {bubble_type:d}: {error}") from None
+    if isinstance(said, Search | Watch) and not _is_question(said.text):
+        raise MalformedMessage(f"no payload of type {bubble_type:d}: it asks nothing")
+    return said
+
+
+def _is_question(text: object) -> bool:
+    """Text in the query language, or bytes in a space of an application."""
+    if isinstance(text, str):
+        return 1 <= len(text) <= QUERY_CHARS_MAX
+    return isinstance(text, bytes) and len(text) <= QUESTION_BYTES_MAX
 
 
 def encode_item(item: Item) -> bytes:

@@ -18,9 +18,16 @@ from shoal.kernel.effects import Effect, Notify
 from shoal.protocols.search.bubbles import Bubbles
 from shoal.protocols.search.commands import DocumentPut, PutDocument
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.documents import LIFE_NS_MAX, Document, sign_document
+from shoal.protocols.search.documents import (
+    LIFE_NS_MAX,
+    Document,
+    document_id,
+    sign_document,
+    space_of,
+)
 from shoal.protocols.search.holdings import MANAGED_REFRESH_NS
 from shoal.protocols.search.payloads import Put
+from shoal.protocols.search.spaces import Spaces
 
 
 class _Managed(msgspec.Struct):
@@ -31,16 +38,19 @@ class _Managed(msgspec.Struct):
 class Publications:
     """What we have put."""
 
-    def __init__(self, key: PrivateKey, bubbles: Bubbles, config: SearchConfig) -> None:
+    def __init__(
+        self, key: PrivateKey, spaces: Spaces, bubbles: Bubbles, config: SearchConfig
+    ) -> None:
         self._key = key
+        self._spaces = spaces
         self._bubbles = bubbles
         self._waiting_max = config.puts_max
         self._waiting: deque[tuple[Document, int]] = deque()
         """Their turn has not come; so many nodes shall have each, at least."""
-        self._reached: dict[str, int] = {}
-        """How many nodes a name was cast to: each new version has to find them all."""
+        self._reached: dict[bytes, int] = {}
+        """How many nodes a document was cast to: each new version has to find them all."""
         self._version = 0
-        self._managed: dict[str, _Managed] = {}
+        self._managed: dict[bytes, _Managed] = {}  # by id
 
     def __len__(self) -> int:
         return len(self._managed)
@@ -52,8 +62,10 @@ class Publications:
 
     def put(self, command: PutDocument, token: Hashable, now_ns: int) -> list[Effect]:
         """Sign a version, and cast it."""
-        life_ns, size = command.life_ns, self._bubbles.data_size()
-        more = command.name not in self._managed
+        space = self._spaces[space_of(command.kind)].name
+        id = document_id(self._key.address, command.name, space)
+        life_ns, size = command.life_ns, self._bubbles.data_size(space)
+        more = id not in self._managed
         if max(len(self._waiting), more * len(self._managed)) >= self._waiting_max:
             raise UsageError(
                 f"{self._waiting_max} documents wait or are managed: put no more until some have"
@@ -75,11 +87,11 @@ class Publications:
             expires_ms=(now_ns + life_ns) // MS_NS,
             kind=command.kind,
         )
-        self._managed.pop(command.name, None)
+        self._managed.pop(id, None)
         if command.life == "managed" and not document.deleted:
-            self._managed[command.name] = _Managed(document, now_ns + MANAGED_REFRESH_NS)
-        size = max(size, self._reached.pop(command.name, 0))
-        self._reached[command.name] = size
+            self._managed[id] = _Managed(document, now_ns + MANAGED_REFRESH_NS)
+        size = max(size, self._reached.pop(id, 0))
+        self._reached[id] = size
         if len(self._reached) > self._waiting_max:
             del self._reached[next(iter(self._reached))]
         self._waiting.append((document, size))
@@ -91,9 +103,9 @@ class Publications:
 
     def beat(self, now_ns: int) -> list[Effect]:
         """Cast again what is due."""
-        for name, managed in list(self._managed.items()):
+        for id, managed in list(self._managed.items()):
             if managed.document.expires_ns <= now_ns:
-                del self._managed[name]
+                del self._managed[id]
             elif managed.due_ns <= now_ns:
                 managed.due_ns = now_ns + MANAGED_REFRESH_NS
                 self._waiting.append((managed.document, 0))
@@ -103,7 +115,7 @@ class Publications:
         effects: list[Effect] = []
         while self._waiting and self._bubbles.may_put(now_ns):
             document, least = self._waiting.popleft()
-            nodes = max(least, self._bubbles.data_size())
+            nodes = max(least, self._bubbles.data_size(document.space))
             effects += self._cast(document, nodes, now_ns, about=document.id)
         return effects
 
@@ -111,5 +123,6 @@ class Publications:
         life_ns = min(self._bubbles.life_ns, document.expires_ns - now_ns)
         if life_ns <= 0:
             return []
-        bubble = self._bubbles.make(Put(document.signed), nodes, life_ns, now_ns, about)
+        space, put = self._spaces[document.space], Put(document.signed)
+        bubble = self._bubbles.make(space, put, nodes, life_ns, now_ns, about)
         return self._bubbles.cast(bubble, nodes, now_ns)

@@ -1,8 +1,8 @@
 """Where bubbles meet: what this node does with the content of those that reach it.
 
 Questions are answered from what is kept here. Documents are kept, and shown to the standing queries
-that were left here. Bubbles of types that we do not know are somebody else's: they were forwarded,
-and that is all.
+that were left here. Which meets which is up to their space. Bubbles of spaces that we do not have
+are somebody else's: they were forwarded, and that is all.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from shoal.protocols.search.payloads import (
     decode_payload,
     encode_item,
 )
-from shoal.protocols.search.queries.parser import parse
 from shoal.protocols.search.routes import Routes
+from shoal.protocols.search.spaces import Space, Spaces
 from shoal.protocols.search.visits import Visits
 from shoal.protocols.search.watches import Watches
 
@@ -47,6 +47,7 @@ class Rendezvous:
     def __init__(
         self,
         node: NodeId,
+        spaces: Spaces,
         holdings: Holdings,
         watches: Watches,
         durable: Durable,
@@ -55,6 +56,7 @@ class Rendezvous:
         checks: Checks,
     ) -> None:
         self._node = node
+        self._spaces = spaces
         self._holdings = holdings
         self._watches = watches
         self._durable = durable
@@ -64,21 +66,24 @@ class Rendezvous:
 
     def met(self, cast: BubbleCast, id: bytes, peer: NodeId | None, now_ns: int) -> list[Effect]:
         """A bubble has reached us; its header is checked."""
+        known = self._spaces.of_kind(cast.kind)
+        if known is None:
+            return []
+        space, type = known
         try:
-            payload = decode_payload(cast.kind, cast.payload)
+            payload = decode_payload(type, cast.payload)
         except RemoteError:
             return [Rejected(peer or self._node, "bad-payload")]
         match payload:
-            case Search(text, hits):
-                return self._asked(id, text, hits, peer, now_ns)
+            case Search():
+                return self._asked(space, id, payload, peer, now_ns)
             case Put(signed):
-                return self._given(id, signed, peer, now_ns)
+                return self._given(space, id, signed, peer, now_ns)
             case Watch():
-                why_not = self._watches.put(cast.header.origin, payload, now_ns)
+                why_not = self._watches.put(cast.header.origin, payload, now_ns, space.name)
                 return [Rejected(peer or self._node, f"watch-{why_not}")] if why_not else []
             case Lookup(documents):
                 return self._looked_up(id, documents, now_ns)
-        return []
 
     def told(self, items: Sequence[bytes], now_ns: int) -> list[Effect]:
         """Answers to bubbles of ours: who else has a durable document, or a newer version of one
@@ -103,23 +108,29 @@ class Rendezvous:
         held = self._holdings.get(document.id, now_ns)
         if held is None or held.rank >= document.rank:
             return []
-        return self._given(NO_BUBBLE, signed, None, now_ns)
+        return self._given(self._spaces[held.space], NO_BUBBLE, signed, None, now_ns)
 
     def _asked(
-        self, id: bytes, text: str, hits: int, peer: NodeId | None, now_ns: int
+        self, space: Space, id: bytes, asked: Search, peer: NodeId | None, now_ns: int
     ) -> list[Effect]:
         try:
-            query = parse(text)
+            query = space.read(asked.text)
         except UsageError:
             return [Rejected(peer or self._node, "bad-query")]
-        found = self._holdings.search(query, hits, now_ns)
+        failures = space.failures
+        found = self._holdings.search(query, asked.hits, now_ns, space.name)
         items = [encode_item(Hit(document.signed, score)) for document, score in found]
-        return self._routes.answer(id, items, now_ns) if items else []
+        answer = self._routes.answer(id, items, now_ns) if items else []
+        return answer + self._failed(space, failures, peer)
 
-    def _given(self, id: bytes, signed: bytes, peer: NodeId | None, now_ns: int) -> list[Effect]:
+    def _given(
+        self, space: Space, id: bytes, signed: bytes, peer: NodeId | None, now_ns: int
+    ) -> list[Effect]:
         try:
             document = read_document(signed)
         except RemoteError:
+            return [Rejected(peer or self._node, "bad-document")]
+        if document.space != space.name:  # nobody who asks for it would come here
             return [Rejected(peer or self._node, "bad-document")]
         checked = partial(self._believed, id, document, peer)
         return self._checks.check(document.owner, signed, checked, now_ns)
@@ -144,9 +155,15 @@ class Rendezvous:
             effects.append(Rejected(peer or self._node, f"document-{verdict.value}"))
         else:
             self._durable.heard(document, now_ns)
+        space = self._spaces[document.space]
+        failures = space.failures
         for owner, watch in self._watches.sightings(document, now_ns):
             effects += self._tell(owner, Sighting(watch, document.signed), now_ns)
-        return effects
+        return effects + self._failed(space, failures, peer)
+
+    def _failed(self, space: Space, before: int, peer: NodeId | None) -> list[Effect]:
+        """A matcher could not take what somebody made up, or is wrong itself."""
+        return [Rejected(peer or self._node, "matcher-failed")] if space.failures > before else []
 
     def _looked_up(self, id: bytes, documents: Sequence[Wanted], now_ns: int) -> list[Effect]:
         items = []

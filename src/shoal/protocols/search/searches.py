@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import partial
 from math import ceil
+from typing import Any
 
 import msgspec
 
@@ -35,12 +36,9 @@ from shoal.protocols.search.payloads import (
     Wanted,
     decode_item,
 )
-from shoal.protocols.search.queries.documents import document_of
-from shoal.protocols.search.queries.matching import matches
-from shoal.protocols.search.queries.parser import parse
-from shoal.protocols.search.queries.query import Query
 from shoal.protocols.search.routes import Routes
 from shoal.protocols.search.sizes import confidence_of
+from shoal.protocols.search.spaces import Space, Spaces
 
 SEARCH = "search"  # the timer of a search
 SLICES = 4  # of a search that may end early: an eighth first, then as much again
@@ -49,7 +47,8 @@ SLICES = 4  # of a search that may end early: an eighth first, then as much agai
 class _Search(msgspec.Struct, eq=False, gc=False):
     bubble: Bubble
     token: Hashable
-    query: Query
+    space: Space
+    query: Any
     only: bytes | None
     """The document that is looked for by its id."""
     limit: int | None
@@ -65,8 +64,14 @@ class Searches:
     """Questions that wait for answers."""
 
     def __init__(
-        self, bubbles: Bubbles, routes: Routes, checks: Checks, config: SearchConfig
+        self,
+        spaces: Spaces,
+        bubbles: Bubbles,
+        routes: Routes,
+        checks: Checks,
+        config: SearchConfig,
     ) -> None:
+        self._spaces = spaces
         self._bubbles = bubbles
         self._routes = routes
         self._checks = checks
@@ -90,17 +95,20 @@ class Searches:
             raise UsageError(f"{command.within_ns} ns is no time to search: write 1 or more")
         if token in self._tokens:
             raise UsageError(f"a search of token {token!r} goes on: stop it, or name another")
-        query = parse(command.text)  # what is wrong with it is told at once
-        total = self._bubbles.query_size(command.confidence)
+        space = self._spaces[command.space]
+        query = space.read(command.text)  # what is wrong with it is told at once
+        total = self._bubbles.query_size(command.confidence, space.name)
         hits = min(HITS_MAX, command.limit or HITS_MAX)
         life_ns = min(command.within_ns + self._config.answer_ns, self._config.bubble_ns_max)
         question: Search | Lookup = Search(command.text, hits)
         if command.id is not None:
             question = Lookup((Wanted(command.id, 0, NOTHING),))
-        bubble = self._bubbles.make(question, total, life_ns, now_ns)
+        bubble = self._bubbles.make(space, question, total, life_ns, now_ns)
         deadline_ns = now_ns + command.within_ns
-        meetings = self._bubbles.meetings()
-        search = _Search(bubble, token, query, command.id, command.limit, deadline_ns, meetings)
+        meetings = self._bubbles.meetings(space.name)
+        search = _Search(
+            *(bubble, token, space, query, command.id, command.limit, deadline_ns, meetings)
+        )
         self._searches[bubble.id] = search
         self._tokens[token] = bubble.id
         return self._widen(search, now_ns)
@@ -147,7 +155,8 @@ class Searches:
         search = self._searches.get(id)
         if search is None or not valid or document.expires_ns <= now_ns:
             return []
-        if not _answers(search, document):
+        judged = _answers(search, document, score)
+        if judged is None:
             return []
         known = search.found.get(document.id)
         if known is not None and known >= document.rank:
@@ -155,7 +164,7 @@ class Searches:
         if known is None and search.limit is not None and len(search.found) >= search.limit:
             return []
         search.found[document.id] = document.rank
-        told: list[Effect] = [Notify(Found(document, score, search.token))]
+        told: list[Effect] = [Notify(Found(document, judged, search.token))]
         if search.limit is not None and len(search.found) >= search.limit:
             return told + self._over(search)
         return told
@@ -187,11 +196,11 @@ class Searches:
         return [*self.stop(search.token), Notify(over)]
 
 
-def _answers(search: _Search, document: Document) -> bool:
-    """Whether this is what was asked for: whoever sent it may have made it up. A deletion answers
-    no query; whoever asks for a document by its id wants to know of it."""
+def _answers(search: _Search, document: Document, told: float) -> float | None:
+    """The score of what was asked for, None for what was not: whoever sent it may have made it up.
+    A deletion answers no query; whoever asks for a document by its id wants to know of it."""
     if search.only is not None:
-        return document.id == search.only
-    if document.deleted:
-        return False
-    return matches(search.query, document_of(document.kind, document.value))
+        return told if document.id == search.only else None
+    if document.deleted or document.space != search.space.name:
+        return None
+    return search.space.judge(search.query, search.space.view(document), told)

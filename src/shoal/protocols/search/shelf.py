@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from shoal.base.errors import InvariantViolated
-from shoal.base.ids import INT63_MAX
 from shoal.base.ordered import Ordered
-from shoal.protocols.search.documents import Document
+from shoal.protocols.search.documents import DOCUMENTS, Document
 from shoal.protocols.search.queries.documents import document_of
 from shoal.protocols.search.queries.footprint import (
     ENTRY_BYTES,
@@ -18,8 +18,7 @@ from shoal.protocols.search.queries.footprint import (
     field_bytes,
     word_bytes,
 )
-from shoal.protocols.search.queries.index import Index
-from shoal.protocols.search.queries.query import Query
+from shoal.protocols.search.spaces import Collection, Spaces
 
 DOCUMENT_OVERHEAD_BYTES = 1024  # what the bookkeeping of a document costs; deletions count, too
 
@@ -36,7 +35,7 @@ def footprint(document: Document) -> int:
     """What keeping a document takes at most. Its words are counted as if no other document had
     them: what an owner's share is must not depend on what others put."""
     size = DOCUMENT_OVERHEAD_BYTES + len(document.content)
-    if document.deleted:
+    if document.deleted or document.space != DOCUMENTS:
         return size
     view = document_of(document.kind, document.value)
     size += bytes_of(view)
@@ -51,13 +50,13 @@ def footprint(document: Document) -> int:
 class Shelf:
     """Documents by id. Deletions are kept, but not found."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, spaces: Spaces) -> None:
         self.used = 0
+        self._spaces = spaces
         self.bytes_max = bytes_max
         self._held: dict[bytes, Held] = {}
         self._expiring = Ordered()
-        # What it takes is part of what we count: its own bound would be a second one.
-        self._index: Index[bytes] = Index(bytes_max=INT63_MAX)
+        self._collections: dict[str, Collection] = {}  # by space
 
     def __len__(self) -> int:
         return len(self._held)
@@ -75,7 +74,8 @@ class Shelf:
         if id in self._held or self.used + held.size > self.bytes_max:
             raise InvariantViolated(f"{id.hex()} is held, or {held.size} bytes are too many")
         if not document.deleted:
-            self._index.put(id, document_of(document.kind, document.value))
+            view = self._spaces[document.space].view(document)
+            self._collection(document.space).put(id, view)
         self._held[id] = held
         self._expiring.add(held.expires_ns, (id, None))
         self.used += held.size
@@ -83,7 +83,7 @@ class Shelf:
     def remove(self, id: bytes) -> Held:
         """Let go of a document that is here."""
         held = self._held.pop(id)
-        self._index.remove(id)
+        self._collection(held.document.space).remove(id)
         self._expiring.remove(held.expires_ns, (id, None))
         self.used -= held.size
         return held
@@ -99,10 +99,15 @@ class Shelf:
         """Which documents have to go."""
         return [id for id, _ in self._expiring.up_to(now_ns)]
 
-    def search(self, query: Query, limit: int) -> list[tuple[Document, float]]:
+    def search(self, space: str, query: Any, limit: int) -> list[tuple[Document, float]]:
         """What matches, best first, with its score."""
-        found = self._index.search(query, limit)
+        found = self._collection(space).search(query, limit)
         return [(self._held[hit.key].document, hit.score) for hit in found]
+
+    def _collection(self, space: str) -> Collection:
+        if space not in self._collections:
+            self._collections[space] = self._spaces[space].collection()
+        return self._collections[space]
 
     def check_invariants(self) -> None:
         """Raise InvariantViolated if the books do not agree, or there is too much."""
@@ -113,8 +118,9 @@ class Shelf:
         order = [(expires_ns, slot[0]) for expires_ns, slot in self._expiring.entries()]
         if order != sorted((held.expires_ns, id) for id, held in self._held.items()):
             raise InvariantViolated(f"{len(order)} documents expire, {len(self._held)} are held")
-        if self._index.bytes > self.used:
-            raise InvariantViolated(f"{self._index.bytes} bytes of index in {self.used} of all")
+        indexed = sum(collection.bytes for collection in self._collections.values())
+        if indexed > self.used:
+            raise InvariantViolated(f"{indexed} bytes of index in {self.used} of all")
         found = sum(not held.document.deleted for held in self._held.values())
-        if len(self._index) != found:
-            raise InvariantViolated(f"{len(self._index)} documents can be found, not {found}")
+        if sum(map(len, self._collections.values())) != found:
+            raise InvariantViolated(f"{found} documents should be found, not others")

@@ -54,8 +54,9 @@ def balance(own: float, other: float) -> float:
     return max(other / own, 1 / BALANCE_MAX)
 
 
-def bubble_size(certainty: float, balance: float, totals: Totals) -> int:
-    """Nodes that a bubble shall reach; never more than ceil(c * T), which reaches everybody."""
+def bubble_size(certainty: float, balance: float, totals: Totals, share: float = 1.0) -> int:
+    """Nodes that a bubble shall reach; never more than ceil(c * T), which reaches everybody. Where
+    only a share of the nodes can match them, bubbles meet as if T were so much larger."""
     if not 0 < certainty <= CERTAINTY_MAX:
         raise UsageError(f"certainty {certainty}: write more than 0, and {CERTAINTY_MAX:g} at most")
     if not 1 / BALANCE_MAX <= balance <= BALANCE_MAX:
@@ -63,7 +64,9 @@ def bubble_size(certainty: float, balance: float, totals: Totals) -> int:
             f"balance {balance}: write {1 / BALANCE_MAX:g} to {BALANCE_MAX:g}, 1 for equal sizes"
         )
     t = threshold(totals)
-    wanted = totals.nodes if t is None else min(certainty * sqrt(t * balance), certainty * t)
+    wanted = (
+        totals.nodes if t is None else min(certainty * sqrt(t / share * balance), certainty * t)
+    )
     return _whole(wanted)
 
 

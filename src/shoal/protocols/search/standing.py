@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import partial
 from random import Random
+from typing import Any
 
 import msgspec
 
@@ -19,10 +20,7 @@ from shoal.protocols.search.commands import Seen, WatchDocuments
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.documents import Document, read_document
 from shoal.protocols.search.payloads import WATCH_ID_BYTES, Sighting, Watch, decode_item
-from shoal.protocols.search.queries.documents import document_of
-from shoal.protocols.search.queries.matching import matches
-from shoal.protocols.search.queries.parser import parse
-from shoal.protocols.search.queries.query import Query
+from shoal.protocols.search.spaces import Space, Spaces
 from shoal.protocols.search.watches import OWNER_WATCHES_MAX
 
 GROWN = 1.1  # a query that needs so many times the nodes is cast again at once
@@ -30,8 +28,9 @@ GROWN = 1.1  # a query that needs so many times the nodes is cast again at once
 
 class _Watch(msgspec.Struct, eq=False):
     id: bytes
-    text: str
-    query: Query
+    space: Space
+    text: str | bytes
+    query: Any
     token: Hashable
     due_ns: int
     nodes: int = 0
@@ -45,6 +44,7 @@ class Standing:
 
     def __init__(
         self,
+        spaces: Spaces,
         bubbles: Bubbles,
         checks: Checks,
         rng: Random,
@@ -53,6 +53,7 @@ class Standing:
         can_be_dialled: bool,
     ) -> None:
         self._can_be_dialled = can_be_dialled
+        self._spaces = spaces
         self._bubbles = bubbles
         self._checks = checks
         self._rng = rng
@@ -64,7 +65,8 @@ class Standing:
 
     def begin(self, command: WatchDocuments, token: Hashable, now_ns: int) -> list[Effect]:
         """Leave a query in the network."""
-        query = parse(command.text)  # what is wrong with it is told at once
+        space = self._spaces[command.space]
+        query = space.read(command.text)  # what is wrong with it is told at once
         if not self._can_be_dialled:
             raise UsageError(
                 "a standing query has others call this node: let it listen, or search again"
@@ -74,7 +76,8 @@ class Standing:
                 f"{OWNER_WATCHES_MAX} standing queries are the most that others keep for a node:"
                 " end one, or join two with OR"
             )
-        watch = _Watch(self._rng.randbytes(WATCH_ID_BYTES), command.text, query, token, 0)
+        id = self._rng.randbytes(WATCH_ID_BYTES)
+        watch = _Watch(id, space, command.text, query, token, 0)
         effects = self._renew(watch, now_ns)
         self._watches[watch.id] = watch
         return effects
@@ -83,7 +86,7 @@ class Standing:
         """Take it back; nodes that do not hear of it forget it by themselves."""
         for watch in [watch for watch in self._watches.values() if watch.token == token]:
             del self._watches[watch.id]
-            return self._cast(Watch(watch.id, watch.text, 0), now_ns)
+            return self._cast(watch.space, Watch(watch.id, watch.text, 0), now_ns)
         return []
 
     def beat(self, now_ns: int) -> list[Effect]:
@@ -92,9 +95,8 @@ class Standing:
         if not self._watches:
             return []
         effects: list[Effect] = []
-        nodes = self._nodes()
         for watch in self._watches.values():
-            if watch.due_ns <= now_ns or nodes > GROWN * watch.nodes:
+            if watch.due_ns <= now_ns or self._nodes(watch.space) > GROWN * watch.nodes:
                 effects += self._renew(watch, now_ns)
         return effects
 
@@ -115,9 +117,7 @@ class Standing:
             watch = self._watches[item.watch]
             if document.digest in watch.seen:
                 continue
-            if document.deleted or not matches(
-                watch.query, document_of(document.kind, document.value)
-            ):
+            if not _answers(watch, document):
                 effects.append(Rejected(peer, "bad-sighting"))
                 continue
             checked = partial(self._checked, item.watch, document)
@@ -135,16 +135,25 @@ class Standing:
             del watch.seen[next(iter(watch.seen))]
         return [Notify(Seen(document, watch.token))]
 
-    def _nodes(self) -> int:
+    def _nodes(self, space: Space) -> int:
         """With how many nodes a query has to be left now."""
-        return self._bubbles.query_size(self._config.confidence)
+        return self._bubbles.query_size(self._config.confidence, space.name)
 
     def _renew(self, watch: _Watch, now_ns: int) -> list[Effect]:
-        watch.due_ns, watch.nodes = now_ns + self._config.watch_ns // 2, self._nodes()
+        watch.due_ns = now_ns + self._config.watch_ns // 2
+        watch.nodes = self._nodes(watch.space)
         expires_ms = (now_ns + self._config.watch_ns) // MS_NS
-        return self._cast(Watch(watch.id, watch.text, expires_ms), now_ns)
+        return self._cast(watch.space, Watch(watch.id, watch.text, expires_ms), now_ns)
 
-    def _cast(self, watch: Watch, now_ns: int) -> list[Effect]:
-        size = self._nodes()
-        bubble = self._bubbles.make(watch, size, self._config.bubble_ns, now_ns, watch.id)
+    def _cast(self, space: Space, watch: Watch, now_ns: int) -> list[Effect]:
+        size = self._nodes(space)
+        bubble = self._bubbles.make(space, watch, size, self._config.bubble_ns, now_ns, watch.id)
         return self._bubbles.cast(bubble, size, now_ns)
+
+
+def _answers(watch: _Watch, document: Document) -> bool:
+    """Whether this is what was asked for: whoever sent it may have made it up."""
+    space = watch.space
+    if document.deleted or document.space != space.name:
+        return False
+    return space.judge(watch.query, space.view(document), 0.0) is not None

@@ -7,6 +7,7 @@ even numbers, the larger one odd ones, so that a number means one connection onl
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import TypeAlias
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
@@ -31,6 +32,9 @@ from shoal.protocols.search.messages import (
     UserRefuse,
 )
 
+USER_MESSAGES = (UserConnect, UserAccept, UserRefuse, UserData, UserEnd)
+
+UserMessage: TypeAlias = UserConnect | UserAccept | UserRefuse | UserData | UserEnd
 _Key = tuple[NodeId, int]
 
 
@@ -92,7 +96,18 @@ class Users:
 
     # What comes in
 
-    def connected(self, peer: NodeId, message: UserConnect, now_ns: int) -> list[Effect]:
+    def message(self, peer: NodeId, message: UserMessage, now_ns: int) -> list[Effect]:
+        """One of the USER_MESSAGES."""
+        match message:
+            case UserConnect():
+                return self._connected(peer, message, now_ns)
+            case UserAccept() | UserRefuse():
+                return self._answered(peer, message)
+            case UserData():
+                return self._received(peer, message)
+        return self._ended(peer, message)
+
+    def _connected(self, peer: NodeId, message: UserConnect, now_ns: int) -> list[Effect]:
         """Somebody asks for a connection."""
         key = (peer, message.connection)
         if message.connection % 2 != (peer > self._node) or key in self._open:
@@ -113,7 +128,7 @@ class Users:
             Notify(UserArrived(peer, message.connection, message.type)),
         ]
 
-    def answered(self, peer: NodeId, message: UserAccept | UserRefuse) -> list[Effect]:
+    def _answered(self, peer: NodeId, message: UserAccept | UserRefuse) -> list[Effect]:
         """Our question was answered."""
         key = (peer, message.connection)
         if key not in self._asked:
@@ -124,13 +139,13 @@ class Users:
         self._open[key] = None
         return [Notify(UserOpened(peer, message.connection, token))]
 
-    def received(self, peer: NodeId, message: UserData) -> list[Effect]:
+    def _received(self, peer: NodeId, message: UserData) -> list[Effect]:
         """Content from the other end."""
         if (peer, message.connection) not in self._open:
             return [Send(UserEnd(message.connection), (peer,))]
         return [Notify(UserReceived(peer, message.connection, message.content))]
 
-    def ended(self, peer: NodeId, message: UserEnd) -> list[Effect]:
+    def _ended(self, peer: NodeId, message: UserEnd) -> list[Effect]:
         """The other end has closed."""
         if self._open.pop((peer, message.connection), 0) == 0:
             return []

@@ -1,9 +1,9 @@
 """Standing queries of others: whoever left one here is told of documents that match.
 
 A node leaves its query with many nodes, and casts it again before it expires. Most documents match
-few of them: watch_filter.py finds out which to ask. Each version of a document is reported to a
-query once, as far as 256 reports back; where a document passes two nodes with the query, its owner
-hears of it twice, and tells by the document.
+few of them: a filter of their space finds out which to ask. Each version of a document is reported
+to a query once, as far as 256 reports back; where a document passes two nodes with the query, its
+owner hears of it twice, and tells by the document.
 
 When there are too many, whoever has the most here, the newcomer included, loses the one that would
 expire soonest.
@@ -12,6 +12,7 @@ expire soonest.
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 import msgspec
 
@@ -20,13 +21,9 @@ from shoal.base.ids import NodeId
 from shoal.base.ordered import Ordered
 from shoal.base.units import MS_NS, S_NS
 from shoal.protocols.search.addresses import AddressRecord
-from shoal.protocols.search.documents import Document
+from shoal.protocols.search.documents import DOCUMENTS, Document
 from shoal.protocols.search.payloads import Watch
-from shoal.protocols.search.queries.documents import document_of
-from shoal.protocols.search.queries.matching import matches
-from shoal.protocols.search.queries.parser import parse
-from shoal.protocols.search.queries.query import Query
-from shoal.protocols.search.watch_filter import WatchFilter
+from shoal.protocols.search.spaces import Filter, Space, Spaces
 
 WATCHES_MAX = 10_000
 OWNER_WATCHES_MAX = 64  # of one node
@@ -44,8 +41,9 @@ class _Standing(msgspec.Struct):
 
     owner: AddressRecord
     id: bytes
-    text: str
-    query: Query | None
+    space: Space
+    text: str | bytes
+    query: Any
     """None: cancelled."""
     expires_ns: int
     number: int
@@ -72,12 +70,13 @@ class _Standing(msgspec.Struct):
 class Watches:
     """Standing queries by owner and id."""
 
-    def __init__(self, watches_max: int = WATCHES_MAX) -> None:
+    def __init__(self, spaces: Spaces, watches_max: int = WATCHES_MAX) -> None:
+        self._spaces = spaces
         self._watches_max = watches_max
         self._standing: dict[_Name, _Standing] = {}
         self._numbers: dict[int, _Standing] = {}
         self._number = 0
-        self._filter = WatchFilter()
+        self._filters: dict[str, Filter] = {}  # by space
         self._expiring = Ordered()
         self._by_owner: dict[NodeId, Ordered] = {}  # by expiry
         self._counts = Ordered()  # owners, by how many they have
@@ -85,45 +84,51 @@ class Watches:
     def __len__(self) -> int:
         return len(self._standing)
 
-    def put(self, owner: AddressRecord, watch: Watch, now_ns: int) -> str:
-        """Begin, prolong or end a query of the node that cast it; says why not, or nothing."""
+    def put(self, owner: AddressRecord, watch: Watch, now_ns: int, name: str = DOCUMENTS) -> str:
+        """Begin, prolong or end a query of the node that cast it, in the space of this name; says
+        why not, or nothing."""
+        space = self._spaces[name]
         self.expire(now_ns)
         known = self._standing.get(owner.node + watch.id)
         if watch.expires_ms == 0:
-            return self._cancel(owner, watch, known, now_ns)
+            return self._cancel(space, owner, watch, known, now_ns)
         expires_ns = min(watch.expires_ms * MS_NS, now_ns + WATCH_NS_MAX)
         if expires_ns <= now_ns:
             return EXPIRED
         if known is not None:
             if known.query is None:
                 return EXPIRED
-            if known.text != watch.text:
+            if (known.space, known.text) != (space, watch.text):
                 return CHANGED
             self._prolong(known, max(expires_ns, known.expires_ns))
-            self._filter.remove(known.number)
-            self._filter.add(known.number, known.query)
+            self._filter(space).remove(known.number)
+            self._filter(space).add(known.number, known.query)
             if owner.made_ms > known.owner.made_ms:
                 known.owner = owner
             return ""
         try:
-            query = parse(watch.text)
+            query = space.read(watch.text)
         except UsageError:
             return UNREADABLE
-        return self._add(owner, watch, query, expires_ns)
+        return self._add(space, owner, watch, query, expires_ns)
 
     def sightings(self, document: Document, now_ns: int) -> list[tuple[AddressRecord, bytes]]:
         """Whom to tell of a document, and for which of their queries."""
         if document.deleted or document.expires_ns <= now_ns:
             return []
         self.expire(now_ns)
-        if not len(self._filter):
+        space = self._spaces[document.space]
+        waiting = self._filter(space)
+        if not len(waiting):
             return []
-        seen = document_of(document.kind, document.value)
+        seen = space.view(document)
         found = []
-        for number in self._filter.candidates(seen):
+        for number in waiting.candidates(seen):
             standing = self._numbers[number]
             assert standing.query is not None
-            if matches(standing.query, seen) and standing.report(document):
+            if space.judge(standing.query, seen, 0.0) is None:
+                continue
+            if standing.report(document):
                 found.append((standing.owner, standing.id))
         return found
 
@@ -132,28 +137,40 @@ class Watches:
         for name, _ in self._expiring.up_to(now_ns):
             self._remove(self._standing[name])
 
+    def _filter(self, space: Space) -> Filter:
+        if space.name not in self._filters:
+            self._filters[space.name] = space.filter()
+        return self._filters[space.name]
+
     def _cancel(
-        self, owner: AddressRecord, watch: Watch, known: _Standing | None, now_ns: int
+        self,
+        space: Space,
+        owner: AddressRecord,
+        watch: Watch,
+        known: _Standing | None,
+        now_ns: int,
     ) -> str:
         if known is None:  # the end came before the beginning
-            return self._add(owner, watch, None, now_ns + CANCELLED_NS)
+            return self._add(space, owner, watch, None, now_ns + CANCELLED_NS)
         if known.query is not None:
-            self._filter.remove(known.number)
+            self._filter(known.space).remove(known.number)
             known.query = None
             known.reported = array("Q")
             self._prolong(known, max(known.expires_ns, now_ns + CANCELLED_NS))
         return ""
 
-    def _add(self, owner: AddressRecord, watch: Watch, query: Query | None, expires_ns: int) -> str:
+    def _add(
+        self, space: Space, owner: AddressRecord, watch: Watch, query: Any, expires_ns: int
+    ) -> str:
         if not self._make_room(owner.node):
             return FULL
         self._number += 1
         standing = _Standing(
-            *(owner, watch.id, watch.text, query, expires_ns, self._number), array("Q")
+            *(owner, watch.id, space, watch.text, query, expires_ns, self._number), array("Q")
         )
         self._standing[standing.name] = self._numbers[self._number] = standing
         if query is not None:
-            self._filter.add(self._number, query)
+            self._filter(space).add(self._number, query)
         self._expiring.add(expires_ns, (standing.name, None))
         order = self._by_owner.setdefault(owner.node, Ordered())
         if len(order):
@@ -184,7 +201,7 @@ class Watches:
         node = standing.owner.node
         del self._standing[standing.name], self._numbers[standing.number]
         if standing.query is not None:
-            self._filter.remove(standing.number)
+            self._filter(standing.space).remove(standing.number)
         self._expiring.remove(standing.expires_ns, (standing.name, None))
         order = self._by_owner[node]
         self._counts.remove(len(order), (node, None))
@@ -201,8 +218,9 @@ class Watches:
             raise InvariantViolated(f"{len(names)} queries stand, others expire")
         if len(names) > self._watches_max or len(names) != len(self._numbers):
             raise InvariantViolated(f"{len(names)} queries, {self._watches_max} are the most")
-        if len(self._filter) != sum(one.query is not None for one in self._standing.values()):
-            raise InvariantViolated(f"{len(self._filter)} queries can be met")
+        met = sum(map(len, self._filters.values()))
+        if met != sum(one.query is not None for one in self._standing.values()):
+            raise InvariantViolated(f"{met} queries can be met")
         counts: dict[NodeId, int] = {}
         for standing in self._standing.values():
             node = standing.owner.node

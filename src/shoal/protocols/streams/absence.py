@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS
+from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.history.messages import CatchUp
-from shoal.protocols.streams.messages import Position
 
 
 class Absence:

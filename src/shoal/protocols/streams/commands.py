@@ -9,12 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from shoal.base.ids import MessageId, StreamId
+from shoal.identity.stream_message import JSON
 from shoal.protocols.streams.config import DEGREE_MAX
 from shoal.protocols.streams.messages import VerifiedMessage
-
-JSON = 0
-BINARY = 1
-TEXT = 2
 
 RedundantFeeds = Annotated[int, Meta(ge=0, le=DEGREE_MAX)] | Annotated[str, Meta(pattern="^all$")]
 """How many neighbours besides the fastest send a node each publisher's messages, in settings."""
@@ -51,6 +48,22 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     content: bytes
     content_type: int = JSON
     partition: int = 0
+
+
+class SendReady(msgspec.Struct, frozen=True, gc=False):
+    """Send messages of our own that were made elsewhere, with chains of their own: those of an
+    outbox. Some may have been sent before; answered by ReadySent."""
+
+    stream: StreamId
+    messages: tuple[VerifiedMessage, ...]
+
+
+class ReadySent(msgspec.Struct, frozen=True, gc=False):
+    """Told: the messages are on their way, or not, for there is no neighbour yet: none of them
+    was sent, and none is held."""
+
+    token: Hashable
+    sent: bool
 
 
 class StreamReady(msgspec.Struct, frozen=True, gc=False):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from shoal.base.units import KIB, MIB, MS_NS, S_NS
+from shoal.identity.stream_message import CONTENT_BYTES_MAX
 
 DEGREE_DEFAULT = 4  # the paper's k; 3 is the least that stays connected under crash bursts
 DEGREE_MAX = 64  # more neighbours than this is a star, not an overlay
-CONTENT_BYTES_MAX = 512 * KIB  # one message must not stall a link for long
 FRAME_BYTES_MAX = CONTENT_BYTES_MAX + 4 * KIB  # content, id, signature, hop header
 HOPS_MAX = 255  # far above any diameter here: 20,000 nodes at degree 4 are 13 hops wide
 RTT_US_MAX = 60_000_000  # a link with a longer round trip is down

@@ -13,9 +13,9 @@ from msgspec import Meta
 
 from shoal.base.ids import ChainName, Count, MessageId, Partition, WireNodeId, WireStreamId
 from shoal.identity import SIGNATURE_BYTES
+from shoal.identity.stream_message import Position
 from shoal.kernel.contact import Contact
 from shoal.protocols.streams.config import (
-    CONTENT_BYTES_MAX,
     DEGREE_MAX,
     FRAME_BYTES_MAX,
     HEADS_MAX,
@@ -26,37 +26,6 @@ from shoal.protocols.streams.config import (
 )
 
 Neighbours = Annotated[tuple[WireNodeId, ...], Meta(max_length=DEGREE_MAX)]
-
-
-class Position(
-    msgspec.Struct,
-    frozen=True,
-    array_like=True,
-    order=True,
-    forbid_unknown_fields=True,
-    gc=False,
-):
-    """Where a message stands in its chain."""
-
-    timestamp_ms: Count
-    sequence: Count
-
-
-class Body(
-    msgspec.Struct,
-    frozen=True,
-    array_like=True,
-    tag="shoal/stream/1",
-    forbid_unknown_fields=True,
-    gc=False,
-):
-    """What a publisher signs. The tag keeps the signature from meaning anything elsewhere, and
-    there is nothing in it that one hop reads and another does not."""
-
-    id: MessageId
-    previous: Position | None
-    content_type: Annotated[int, Meta(ge=0, le=255)]
-    content: Annotated[bytes, Meta(max_length=CONTENT_BYTES_MAX)]
 
 
 class VerifiedMessage(msgspec.Struct, frozen=True, gc=False):

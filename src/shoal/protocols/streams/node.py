@@ -30,14 +30,12 @@ from shoal.kernel.inputs import (
     TimerFired,
     Verified,
 )
-from shoal.kernel.records import Delivered, Published, Rejected
+from shoal.kernel.records import Rejected
 from shoal.protocols.streams.commands import (
     JoinStream,
     LeaveStream,
-    MessageArrived,
-    MessageTaken,
     Publish,
-    PublishAccepted,
+    SendReady,
     StreamReady,
 )
 from shoal.protocols.streams.config import NodeConfig
@@ -61,9 +59,10 @@ from shoal.protocols.streams.messages import (
     Want,
 )
 from shoal.protocols.streams.offences import Offences
-from shoal.protocols.streams.placed import PlacedMessage, place, read_placed
+from shoal.protocols.streams.placed import PlacedMessage, read_placed
 from shoal.protocols.streams.probing import PROBE, Prober
 from shoal.protocols.streams.publisher import Publisher, Sign
+from shoal.protocols.streams.publishing import publish, send_ready
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.rtt import RttMeter
 from shoal.protocols.streams.stream_state import StreamState, join_stream
@@ -286,28 +285,20 @@ class StreamNode:
         return effects + self.trackers.leave(command.stream)
 
     def _publish(self, command: Publish, token: Any) -> list[Effect]:
-        state = self.streams.get(command.stream)
-        if state is None:
-            raise UsageError(f"this node is not in stream {command.stream}: join it first")
-        hold = state.holds(self.config.held_messages_max)
-        message = self._publisher.make(
-            command.stream, command.partition, command.content_type, command.content, self._now_ns
+        state, held_max = self._joined(command.stream), self.config.held_messages_max
+        return publish(
+            command, token, state, self._publisher, self._flooding, held_max, self._now_ns
         )
-        placed = place(message)
-        effects: list[Effect] = [
-            Published(message.id, len(message.signed)),
-            Notify(PublishAccepted(message.id, token, message.signed)),
-        ]
-        if hold:
-            state.held.append(placed)
-        else:
-            effects.extend(self._flooding.originate(state.channel, placed, self._now_ns))
-        if state.channel.kept:
-            effects.append(Notify(MessageTaken(message)))
-        if state.channel.subscribed:
-            effects.append(Notify(MessageArrived(message, 0, self._now_ns)))
-            effects.append(Delivered(message.id, 0, 0))
-        return effects
+
+    def _send_ready(self, command: SendReady, token: Any) -> list[Effect]:
+        state = self._joined(command.stream)
+        return send_ready(command, token, self.node, state, self._flooding, self._now_ns)
+
+    def _joined(self, stream: StreamId) -> StreamState:
+        state = self.streams.get(stream)
+        if state is None:
+            raise UsageError(f"this node is not in stream {stream}: join it first")
+        return state
 
     # Steps
 
@@ -397,4 +388,5 @@ _COMMANDS: dict[type, Callable[[StreamNode, Any, Any], list[Effect]]] = {
     JoinStream: StreamNode._join,
     LeaveStream: StreamNode._leave,
     Publish: StreamNode._publish,
+    SendReady: StreamNode._send_ready,
 }

@@ -9,9 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from shoal.base.ids import MessageId, NodeId
+from shoal.identity.stream_message import decode_body
 from shoal.protocols.streams.duplicates import BEGINNING, Number
 from shoal.protocols.streams.messages import Head, VerifiedMessage
-from shoal.protocols.streams.wire import decode_body
 
 Chain = tuple[NodeId, int, str]  # publisher, partition, chain
 

@@ -7,11 +7,27 @@ from collections.abc import Callable
 from shoal.base.errors import UsageError
 from shoal.base.ids import PARTITIONS_MAX, MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS
-from shoal.protocols.streams.config import CONTENT_BYTES_MAX
-from shoal.protocols.streams.messages import Body, Position, VerifiedMessage
-from shoal.protocols.streams.wire import encode_body
+from shoal.identity.stream_message import CONTENT_BYTES_MAX, Body, Position, encode_body
+from shoal.protocols.streams.messages import VerifiedMessage
 
 Sign = Callable[[bytes], bytes]
+
+
+def sign_message(
+    sign: Sign, id: MessageId, previous: Position | None, content_type: int, content: bytes
+) -> VerifiedMessage:
+    """The message with this id. The same arguments give the same bytes, whenever it is done, as
+    long as the signatures are deterministic: an outbox relies on it."""
+    if not 0 <= id.partition < PARTITIONS_MAX:
+        raise UsageError(f"partition {id.partition}: choose one of 0..{PARTITIONS_MAX - 1}")
+    if not 0 <= content_type <= 255:
+        raise UsageError(f"content type {content_type}: it is one byte, 0..255")
+    if len(content) > CONTENT_BYTES_MAX:
+        raise UsageError(
+            f"{len(content)} bytes of content: the limit is {CONTENT_BYTES_MAX}, split it"
+        )
+    body = encode_body(Body(id, previous, content_type, content))
+    return VerifiedMessage(id, previous, content_type, content, sign(body) + body)
 
 
 class Publisher:
@@ -28,19 +44,11 @@ class Publisher:
         self, stream: StreamId, partition: int, content_type: int, content: bytes, now_ns: int
     ) -> VerifiedMessage:
         """The next message of its chain; its timestamp never falls behind the one before."""
-        if not 0 <= partition < PARTITIONS_MAX:
-            raise UsageError(f"partition {partition}: choose one of 0..{PARTITIONS_MAX - 1}")
-        if not 0 <= content_type <= 255:
-            raise UsageError(f"content type {content_type}: it is one byte, 0..255")
-        if len(content) > CONTENT_BYTES_MAX:
-            raise UsageError(
-                f"{len(content)} bytes of content: the limit is {CONTENT_BYTES_MAX}, split it"
-            )
         last = self._last.get((stream, partition))
         here = Position(now_ns // MS_NS, 0)
         if last is not None and last.timestamp_ms >= here.timestamp_ms:
             here = Position(last.timestamp_ms, last.sequence + 1)
-        self._last[stream, partition] = here
         id = MessageId(stream, partition, here.timestamp_ms, here.sequence, self._node, self._chain)
-        body = encode_body(Body(id, last, content_type, content))
-        return VerifiedMessage(id, last, content_type, content, self._sign(body) + body)
+        message = sign_message(self._sign, id, last, content_type, content)
+        self._last[stream, partition] = here
+        return message

@@ -20,6 +20,7 @@ import msgspec
 
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import KIB, MS_NS
+from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
@@ -34,7 +35,6 @@ from shoal.protocols.streams.messages import (
     Flood,
     Head,
     Heads,
-    Position,
 )
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import Chain

@@ -28,11 +28,16 @@ class StreamState(msgspec.Struct):
     ready: bool = False
     """The first instruction was carried out."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a message that is published now gets to the others: until the first instruction
+        is settled our neighbours may be newcomers like us, and nobody else would hear of it."""
+        alone = not self.overlay.neighbours
+        return self.ready and (alone or bool(self.channel.active))
+
     def holds(self, held_max: int) -> bool:
-        """Whether a message that is published now has to wait: until the first instruction is
-        settled our neighbours may be newcomers like us, and nobody else would hear of it."""
-        alone = self.ready and not self.overlay.neighbours
-        if alone or (self.ready and self.channel.active):
+        """Whether a message that is published now has to wait."""
+        if self.is_open:
             return False
         if len(self.held) >= held_max:
             raise UsageError(

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import MalformedMessage, OversizedMessage
-from shoal.identity import SIGNATURE_BYTES
 from shoal.kernel.codec import STREAMS
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.messages import (
@@ -15,7 +14,6 @@ from shoal.protocols.streams.messages import (
     READER_MESSAGES,
     TRACKER_MESSAGES,
     Announce,
-    Body,
     Close,
     Feed,
     Fill,
@@ -64,7 +62,6 @@ AnyMessage = (
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
-_body_decoder = msgspec.msgpack.Decoder(Body)
 
 
 class StreamsCodec:
@@ -85,21 +82,3 @@ class StreamsCodec:
             return _decoder.decode(frame)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedMessage(str(error)) from error
-
-
-def encode_body(body: Body) -> bytes:
-    """The bytes that a publisher signs."""
-    return _encoder.encode(body)
-
-
-def split_signed(signed: bytes) -> tuple[bytes, bytes]:
-    """Signature and body of a Flood's signed bytes."""
-    return signed[:SIGNATURE_BYTES], signed[SIGNATURE_BYTES:]
-
-
-def decode_body(signed: bytes) -> Body:
-    """What the publisher says, not yet believed; MalformedMessage if it says nothing."""
-    try:
-        return _body_decoder.decode(memoryview(signed)[SIGNATURE_BYTES:])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedMessage(str(error)) from error

@@ -100,6 +100,12 @@ def encode_text(text: str) -> bytes:
 
 
 def _head(major: int, argument: int) -> bytes:
+    if argument < _SHORT:
+        return _SHORT_HEADS[major * _SHORT + argument]  # nearly all of them
+    return _long_head(major, argument)
+
+
+def _long_head(major: int, argument: int) -> bytes:
     first = major << 5
     if argument < 24:
         return bytes((first | argument,))
@@ -107,6 +113,10 @@ def _head(major: int, argument: int) -> bytes:
         if argument < 1 << 8 * size:
             return bytes((first | short,)) + argument.to_bytes(size, "big")
     raise UsageError(f"{argument} does not fit 64 bits: write it as bytes")
+
+
+_SHORT = 256
+_SHORT_HEADS = [_long_head(major, argument) for major in range(8) for argument in range(_SHORT)]
 
 
 # Decoding: of what anybody may have sent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.kernel.contact import Contact
-from shoal.protocols.search.topology.acquaintances import Acquaintances
+from shoal.protocols.search.topology.acquaintances import TRIES_MAX, Acquaintances
 from tests.support.circle import ME, Peer
 
 ANN, BOB, EVE = (Peer(number) for number in range(1, 4))
@@ -50,3 +50,43 @@ def test_who_cannot_be_dialled_is_of_no_use() -> None:
     known.saw(Contact(ANN.node))
     known.saw(ME.contact)
     assert len(known) == 0
+
+
+def test_who_does_not_answer_is_missed_until_it_is_seen() -> None:
+    known = Acquaintances(ME.node, [ANN.contact], 4)
+    known.saw(BOB.contact)
+    known.saw(EVE.contact)
+    for peer in (ANN, BOB):
+        known.lost(peer.node)
+    assert known.missed([]) == [ANN.contact, BOB.contact]
+    assert known.missed([ANN.node]) == [BOB.contact]
+    assert known.others([]) == [EVE.contact]
+    assert known.others([EVE.node]) == []
+    known.saw(BOB.contact)
+    assert known.missed([]) == [ANN.contact]
+    assert known.others([]) == [BOB.contact, EVE.contact]
+
+
+def test_strangers_are_not_missed() -> None:
+    known = Acquaintances(ME.node, [], 4)
+    known.lost(ANN.node)
+    assert known.missed([]) == []
+
+
+def test_of_too_many_the_one_missed_longest_is_forgotten() -> None:
+    known = Acquaintances(ME.node, [], 2)
+    for peer in (ANN, BOB, EVE):
+        known.saw(peer.contact)
+        known.lost(peer.node)
+    known.lost(BOB.node)
+    assert known.missed([]) == [BOB.contact, EVE.contact]
+
+
+def test_nobody_is_missed_for_ever() -> None:
+    known = Acquaintances(ME.node, [], 4)
+    known.saw(ANN.contact)
+    for _ in range(TRIES_MAX - 1):
+        known.lost(ANN.node)
+    assert known.missed([]) == [ANN.contact]
+    known.lost(ANN.node)
+    assert known.missed([]) == []

@@ -30,6 +30,11 @@ def full() -> CircleBench:
     return bench
 
 
+def inside(bench: CircleBench) -> list[SplitEdge]:
+    """Requests over our own edges; test_reunions.py has the others."""
+    return [request for request in bench.asked if request.edge is not None]
+
+
 def test_enough_neighbours_are_left_alone() -> None:
     bench = full()
     assert bench.wait(60) == []
@@ -49,13 +54,12 @@ def test_two_missing_neighbours_are_asked_for_at_a_new_place() -> None:
     bench.crash(MORE[0])
     bench.crash(MORE[2])
     bench.wait(6)
-    (request,) = bench.asked
-    assert request.edge is not None, "over one of our edges"
+    (request,) = inside(bench)
     location = bench.ring.locations.get(request.location)
     assert location is not None
     assert location.phase == JOINING
     bench.wait(10)
-    assert len(bench.asked) == 1, "while it is on its way"
+    assert len(inside(bench)) == 1, "while it is on its way"
 
 
 def test_a_place_without_neighbours_is_dismissed() -> None:
@@ -65,7 +69,7 @@ def test_a_place_without_neighbours_is_dismissed() -> None:
     bench.crash(MORE[1])
     assert bench.ring.locations.get(first.id) is None
     bench.wait(6)
-    assert len(bench.asked) == 1
+    assert len(inside(bench)) == 1
 
 
 def test_of_too_many_the_place_with_a_hole_is_given_up() -> None:
@@ -270,6 +274,30 @@ def test_whoever_is_left_on_a_circle_of_its_own_goes_back_to_those_it_knew() -> 
     bench.wait(6, alive=False)
     assert len(bench.asked) == 3
     assert all(request.edge is None for request in bench.asked), "not around its own circle"
+
+
+def test_whoever_has_lost_all_and_is_let_in_by_nobody_begins_again() -> None:
+    bench = CircleBench(BOOT)
+    bench.stand(MASTER, SLAVE)
+    bench.wait(6)
+    bench.crash(MASTER)
+    bench.crash(SLAVE)
+    bench.wait(15)
+    assert bench.circle.degree == 0
+    bench.wait(15, alive=False)
+    assert bench.circle.degree == 6
+    assert all(edge.peer == bench.machine.node for edge in bench.circle.edges)
+    bench.asked.clear()
+    bench.wait(25, alive=False)
+    assert any(request.edge is None for request in bench.asked), "and goes on asking outside"
+    ((to, hello),) = bench.says(NEW, NEW.split(40))
+    assert (to, type(hello)) == (NEW.node, MasterHello), "and lets others in"
+
+
+def test_a_newcomer_that_nobody_lets_in_makes_no_circle() -> None:
+    bench = CircleBench(BOOT)
+    bench.wait(120)
+    assert bench.circle.degree == 0
 
 
 def test_the_last_place_of_an_old_circle_is_given_up_at_once() -> None:

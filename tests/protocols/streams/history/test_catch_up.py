@@ -8,12 +8,12 @@ import pytest
 
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS
+from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send
 from shoal.protocols.streams.absence import Absence
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import CatchUp, FilledFromStorage
-from shoal.protocols.streams.messages import Position
 from tests.support.history import ONE, Keeper, Library, Silent, history
 from tests.support.machines import Scripted
 from tests.support.streams import (

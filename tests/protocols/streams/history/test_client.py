@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
 from shoal.base.units import S_NS
+from shoal.identity.stream_message import Position, decode_body
 from shoal.protocols.streams.history.commands import (
     COMPLETE,
     EXPIRED,
@@ -38,8 +39,7 @@ from shoal.protocols.streams.history.messages import (
     Rows,
 )
 from shoal.protocols.streams.history.reader import cursor_of
-from shoal.protocols.streams.messages import Position, StorageNodes
-from shoal.protocols.streams.wire import decode_body
+from shoal.protocols.streams.messages import StorageNodes
 from tests.support.history import (
     LOG,
     ONE,

@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
 from shoal.base.ids import INT63_MAX, STREAM_ID_CHARS_MAX, StreamId
 from shoal.identity import SIGNATURE_BYTES
+from shoal.identity.stream_message import Position
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.history.config import HISTORY_FRAME_BYTES_MAX, PAGE_BYTES_MAX
 from shoal.protocols.streams.history.messages import (
     LOGS_MAX,
     PAGE_ROWS_MAX,
+    Counted,
+    CountKept,
     Cursor,
     Head,
     Heads,
@@ -48,7 +51,6 @@ from shoal.protocols.streams.history.sync_messages import (
     TellRows,
 )
 from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.messages import Position
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.transport.port import TransportLimits
 from tests.strategies import (
@@ -80,6 +82,10 @@ EXAMPLES: dict[str, Any] = {
     "read-log": ReadLog(3, STREAM, 1, LOG, INT63_MAX, 10),
     "read-heads": ReadHeads(4, STREAM, 5),
     "keep": Keep(5, SIGNED),
+    "count-kept": CountKept(
+        18, STREAM, 2, ALICE, "c0ffee", Position(NOW_MS, 0), Position(NOW_MS, 9)
+    ),
+    "counted": Counted(19, 500),
     "rows": Rows(6, (SIGNED, SIGNED + b"2"), CURSOR),
     "last-rows": Rows(6, (), None),
     "log-rows": LogRows(7, (LogRow(11, NOW_NS, SIGNED),), 10, 12),
@@ -135,6 +141,10 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     ReadLog: st.builds(ReadLog, counts, stream_ids, partitions, logs, counts, rows_max),
     ReadHeads: st.builds(ReadHeads, counts, stream_ids, partitions),
     Keep: st.builds(Keep, counts, signed_bytes()),
+    CountKept: st.builds(
+        CountKept, counts, stream_ids, partitions, node_ids, chain_names, positions, positions
+    ),
+    Counted: st.builds(Counted, counts, counts),
     Rows: st.builds(Rows, counts, few_signed, st.none() | cursors),
     LogRows: st.builds(
         LogRows, counts, few(st.builds(LogRow, counts, counts, signed_bytes())), counts, counts

@@ -9,6 +9,7 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.ids import INT63_MAX
 from shoal.base.units import S_NS
+from shoal.identity.stream_message import Position, decode_body
 from shoal.protocols.streams.history.commands import (
     FAILED,
     NO_STORAGE,
@@ -24,8 +25,6 @@ from shoal.protocols.streams.history.messages import (
     Rows,
 )
 from shoal.protocols.streams.history.reader import cursor_of
-from shoal.protocols.streams.messages import Position
-from shoal.protocols.streams.wire import decode_body
 from tests.support.history import (
     ONE,
     TWO,

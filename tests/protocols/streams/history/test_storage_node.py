@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
 from shoal.base.units import S_NS
+from shoal.identity.stream_message import Position, decode_body
 from shoal.protocols.streams.history.config import PAGE_BYTES_MAX, StorageConfig
 from shoal.protocols.streams.history.messages import (
     Heads,
@@ -28,8 +29,7 @@ from shoal.protocols.streams.history.messages import (
     Rows,
 )
 from shoal.protocols.streams.history.storage_node import KeepMessage, StreamWanted
-from shoal.protocols.streams.messages import Position, VerifiedMessage
-from shoal.protocols.streams.wire import decode_body
+from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.errors import StoreFull
 from tests.support.storage_host import StorageHost, message

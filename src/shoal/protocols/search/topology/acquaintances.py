@@ -1,15 +1,18 @@
 """Nodes through which the network can be entered: those that we were given, and those seen lately.
 
 Whoever has no neighbour asks one after the other. What is seen lately comes first: a network file
-may be old.
+may be old. Whoever stops to answer is not forgotten at once: it may be on the other side of a cut
+cable, and nobody else may know how to reach that side again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from shoal.base.ids import NodeId
 from shoal.kernel.contact import Contact
+
+TRIES_MAX = 500  # of whoever does not answer: 17 hours of a try every two minutes
 
 
 class Acquaintances:
@@ -19,6 +22,9 @@ class Acquaintances:
         self._node = node
         self.bootstrap = tuple(contact for contact in bootstrap if contact.node != node)
         self._seen: dict[NodeId, Contact] = {}
+        self._missed: dict[NodeId, Contact] = {}
+        """Who did not answer, longest ago first."""
+        self._tries: dict[NodeId, int] = {}
         self._seen_max = seen_max
         self._turn = 0
 
@@ -29,6 +35,7 @@ class Acquaintances:
         """A node lives; only those that can be dialled are of use."""
         if contact.node == self._node or not contact.addresses:
             return
+        self._found(contact.node)
         self._seen.pop(contact.node, None)
         self._seen[contact.node] = contact
         if len(self._seen) > self._seen_max:
@@ -36,7 +43,16 @@ class Acquaintances:
 
     def lost(self, node: NodeId) -> None:
         """It does not answer."""
+        known = self._missed.get(node) or self._known(node)
+        if known is None:
+            return
         self._seen.pop(node, None)
+        self._missed[node] = known
+        self._tries[node] = tries = self._tries.get(node, 0) + 1
+        if tries >= TRIES_MAX:
+            self._found(node)
+        elif len(self._missed) > self._seen_max:
+            self._found(next(iter(self._missed)))
 
     def next(self) -> Contact | None:
         """Whom to ask now."""
@@ -49,6 +65,21 @@ class Acquaintances:
     def recent(self) -> tuple[Contact, ...]:
         """Seen last comes first, then those we were given: for a host cache."""
         return tuple(self._all())
+
+    def others(self, but: Container[NodeId]) -> list[Contact]:
+        """Those who answered when they were last asked, but for some."""
+        return [one for one in self._all() if one.node not in but and one.node not in self._missed]
+
+    def missed(self, but: Container[NodeId]) -> list[Contact]:
+        """Those who did not, but for some."""
+        return [contact for node, contact in self._missed.items() if node not in but]
+
+    def _found(self, node: NodeId) -> None:
+        self._missed.pop(node, None)
+        self._tries.pop(node, None)
+
+    def _known(self, node: NodeId) -> Contact | None:
+        return next((contact for contact in self._all() if contact.node == node), None)
 
     def _all(self) -> list[Contact]:
         seen = [self._seen[node] for node in reversed(self._seen)]

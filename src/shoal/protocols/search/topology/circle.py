@@ -5,7 +5,8 @@ Theory of operation. Each location has two edges. `joins.py` asks for one, `spli
 hands them what comes in, and sees at every beat to what time brings: neighbours that are silent,
 requests that nobody answered, and the number of neighbours. Holes that crashes leave are not
 mended: a node that lacks two neighbours asks for a new location, and a location whose two edges
-are gone is dismissed. Edges of different locations are never joined: that could tear the circle.
+are gone is dismissed. `reunions.py` brings parts together that lost each other. Edges of different
+locations are never joined: that could tear the circle.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from shoal.protocols.search.topology.joins import Joins
 from shoal.protocols.search.topology.leaves import Leaves
 from shoal.protocols.search.topology.locations import JOINING, LEAVING, STANDING, Location
 from shoal.protocols.search.topology.redirections import Redirections
+from shoal.protocols.search.topology.reunions import Reunions
 from shoal.protocols.search.topology.ring import Ring
 from shoal.protocols.search.topology.splits import Splits
 
@@ -84,8 +86,11 @@ class Circle:
             self.ring, self._splits, self._enter, self._leaves.ask, self.acquaintances.saw
         )
         self._redirections = Redirections(self.ring, self._leaves.ask)
+        self._reunions = Reunions(self.ring, self.acquaintances, visits, self._bridge)
         self.lost: Callable[[Edge, int], list[Effect]] = lambda edge, now_ns: []
         """Told of neighbours that are gone without a word."""
+        self._placed_ns: int | None = None
+        """When we had an edge last."""
         self._walks = RateLimit(config.walk_burst, config.walk_refill_ns, config.peers_max)
 
     # What others need to know
@@ -144,6 +149,7 @@ class Circle:
         effects: list[Effect] = []
         for edge in list(self.ring.edges):
             if now_ns - edge.heard_ns > self._config.silent_ns:
+                self._miss(edge, now_ns)
                 effects += [*self.ring.close(edge), *self.ring.gone(edge)]
                 effects += self.lost(edge, now_ns)
         for location in self.ring.locations:
@@ -152,7 +158,10 @@ class Circle:
             effects += self._leaves.expire(location, now_ns)
             if location.unwanted and location.phase == STANDING:
                 effects += self._leaves.begin(location, now_ns)
-        return effects if self.going else effects + self._keep_degree(now_ns)
+        if self.going:
+            return effects
+        effects += self._begin_again(now_ns)
+        return effects + self._keep_degree(now_ns) + self._reunions.beat(now_ns)
 
     def check_invariants(self) -> None:
         """Raise InvariantViolated if the state is one that must not exist."""
@@ -210,6 +219,7 @@ class Circle:
         self.acquaintances.lost(peer)
         effects = self.ring.links.lost(peer, now_ns)
         for edge in self.ring.edges.with_peer(peer):
+            self._miss(edge, now_ns)
             effects += [*self.ring.cut(edge, now_ns), *self.lost(edge, now_ns)]
         return effects
 
@@ -219,10 +229,34 @@ class Circle:
 
     # Steps
 
+    def _miss(self, edge: Edge, now_ns: int) -> None:
+        """A neighbour is gone; without a word, unless we were parting."""
+        if not edge.closing:
+            self.acquaintances.lost(edge.peer)
+            self._reunions.lost(edge.peer, now_ns)
+
+    def _bridge(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """Somebody who is no neighbour answers."""
+        return [] if self.going else self._joins.begin_at(peer, now_ns)
+
     def _walk(self, peer: NodeId, message: SplitEdge, now_ns: int) -> list[Effect]:
         if not self._walks.allow(peer, now_ns):
             return [Rejected(peer, "rate-limited")]
-        return self._splits.walk(peer, message, now_ns)
+        return self._meet(message, now_ns) + self._splits.walk(peer, message, now_ns)
+
+    def _meet(self, message: SplitEdge, now_ns: int) -> list[Effect]:
+        """Remember who walks past: in a network in which nobody casts bubbles, those are all whom
+        we hear of beside our neighbours."""
+        if self.ring.checks.busy:
+            return []
+        origin = message.origin
+
+        def checked(valid: bool, now_ns: int) -> list[Effect]:
+            if valid:
+                self.acquaintances.saw(origin.contact)
+            return []
+
+        return self.ring.checks.check(origin.node, origin.signed, checked, now_ns)
 
     def _create(self, now_ns: int) -> list[Effect]:
         """The first node of a network: a circle of its own places."""
@@ -238,6 +272,15 @@ class Circle:
             )
             effects += claims
         return effects
+
+    def _begin_again(self, now_ns: int) -> list[Effect]:
+        """Whoever has lost all and is let in by nobody makes a circle of its own, as the first node
+        did: where all whom a crash has left are alone, somebody has to have a place."""
+        if len(self.ring.edges):
+            self._placed_ns = now_ns
+        elif self._placed_ns is not None and now_ns - self._placed_ns > self._config.join_ns:
+            return self._create(now_ns)
+        return []
 
     @property
     def _alone(self) -> bool:
@@ -282,20 +325,19 @@ class Circle:
         """
         stranded = self._alone and len(self.acquaintances) > 0
         others = {edge.peer for edge in self.ring.edges.open()} - {self.ring.node}
-        have = 0
+        have = asked = 0
         for location in self.ring.locations:
             if location.unwanted or location.phase == LEAVING:
                 continue
             if location.phase == JOINING:
-                have += 2
+                asked += 2
             elif not stranded:
                 have += location.edges
-        missing = 2 * self.wanted - have
         effects: list[Effect] = []
-        for number in range(missing // 2):
+        for number in range((2 * self.wanted - have - asked) // 2):
             first = number == 0 and len(others) == 1
             effects += self._joins.begin(now_ns, outside=stranded or first)
-        if missing <= -2:
+        if have >= 2 * self.wanted + 2:
             effects += self._shed(now_ns)
         return effects
 
@@ -310,5 +352,5 @@ class Circle:
         if len(idle) <= 1:
             return []
         node = self.ring.node
-        worst = min(idle, key=lambda location: len(location.others(node)))
+        worst = min(idle, key=lambda location: (location.bridge, len(location.others(node))))
         return self._leaves.begin(worst, now_ns)

@@ -49,12 +49,15 @@ class Joins:
 
     def begin(self, now_ns: int, *, outside: bool) -> list[Effect]:
         """Ask for two neighbours at a new location; outside, if our own edges lead to nobody."""
-        ring = self._ring
-        location = ring.locations.add(JOINING, now_ns + ring.config.join_ns)
-        hops = self._splits.hops() or HOPS_UNKNOWN
-        message = SplitEdge(None, ring.record, location.id, hops)
-        walk = [] if outside else self._splits.forward(message, hops)
+        location, message = self._request(now_ns)
+        walk = [] if outside else self._splits.forward(message, message.hops)
         return walk or self._uplink(message, location, now_ns)
+
+    def begin_at(self, peer: NodeId, now_ns: int) -> list[Effect]:
+        """Ask somebody who is no neighbour, but to whom a link is up."""
+        location, message = self._request(now_ns)
+        location.bridge = True
+        return [Send(message, (peer,))]
 
     def master_came(self, peer: NodeId, hello: MasterHello, now_ns: int) -> list[Effect]:
         """Somebody says that it is our master; at a location with a master it takes the place of
@@ -122,6 +125,12 @@ class Joins:
         else:
             location.unwanted = True
             location.deadline_ns = now_ns + ring.config.late_ns
+
+    def _request(self, now_ns: int) -> tuple[Location, SplitEdge]:
+        ring = self._ring
+        location = ring.locations.add(JOINING, now_ns + ring.config.join_ns)
+        hops = self._splits.hops() or HOPS_UNKNOWN
+        return location, SplitEdge(None, ring.record, location.id, hops)
 
     def _verify(self, edge: Edge, now_ns: int) -> list[Effect]:
         """The record is passed on when we leave or split: others would blame us for a bad one."""

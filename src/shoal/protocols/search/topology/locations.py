@@ -62,6 +62,7 @@ class Location:
     __slots__ = (
         "above",
         "below",
+        "bridge",
         "deadline_ns",
         "expects_slave",
         "id",
@@ -86,6 +87,8 @@ class Location:
         self.unwanted = False
         """To be left as soon as nothing else happens at it. If its SplitEdge timed out and another
         one was sent: whoever still comes is welcome, and both are merged with each other then."""
+        self.bridge = False
+        """It may be what connects us with another part of the network: others are left first."""
         self.tries = 0
 
     @property

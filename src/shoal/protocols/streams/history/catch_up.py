@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.base.ids import NodeId, StreamId
+from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send
 from shoal.protocols.streams.history.commands import (
     NO_STORAGE,
@@ -23,7 +24,6 @@ from shoal.protocols.streams.history.commands import (
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import CatchUp, FilledFromStorage
 from shoal.protocols.streams.history.reading import Sink
-from shoal.protocols.streams.messages import Position
 
 PartitionsOf = Callable[[StreamId], int]
 Begin = Callable[[StreamId, ReadHistory, Sink], list[Effect]]

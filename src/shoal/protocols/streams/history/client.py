@@ -34,6 +34,7 @@ from shoal.protocols.streams.history.checks import Checks
 from shoal.protocols.streams.history.commands import (
     NO_STORAGE,
     NO_TRACKER,
+    CountDurable,
     HistoryEnded,
     HistoryPage,
     HistoryRow,
@@ -44,6 +45,7 @@ from shoal.protocols.streams.history.commands import (
     StopReading,
 )
 from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.history.counting import Counting
 from shoal.protocols.streams.history.desk import Desk, Question
 from shoal.protocols.streams.history.fill import Fills
 from shoal.protocols.streams.history.finder import Finder, TrackersOf, find_key
@@ -55,7 +57,7 @@ from shoal.protocols.streams.messages import StorageNodes
 
 LAST_MAX = 100_000  # as in messages.py: more than this is a range
 
-Job = Reading | Keeping
+Job = Reading | Keeping | Counting
 
 
 class HistoryClient:
@@ -174,6 +176,9 @@ class HistoryClient:
                 return self._stop(self._reads.pop(token, None))
             case KeepDurably():
                 return self._keep(command, token)
+            case CountDurable():
+                self._admit_keep()
+                return self._begin(Counting(self._new_id(), command, token, self._desk))
         raise UsageError(f"{command!r} is no command of a history machine")
 
     # Jobs
@@ -241,12 +246,15 @@ class HistoryClient:
         return [CancelTimer(("retry", job.id))]
 
     def _keep(self, command: KeepDurably, token: Hashable) -> list[Effect]:
-        if self._keeps >= self.config.keeps_max:
-            raise UsageError(f"{self._keeps} messages wait to be kept: wait for some of them")
         if command.copies < 1:
             raise UsageError(f"{command.copies} copies: give 1 or more")
-        self._keeps += 1
+        self._admit_keep()
         return self._begin(Keeping(self._new_id(), command, token, self._desk, self.config))
+
+    def _admit_keep(self) -> None:
+        if self._keeps >= self.config.keeps_max:
+            raise UsageError(f"{self._keeps} messages wait to be kept: wait for some of them")
+        self._keeps += 1
 
     def _new_id(self) -> int:
         self._next_id += 1
@@ -301,11 +309,11 @@ class HistoryClient:
     def _done(self, job: Job, effects: list[Effect]) -> list[Effect]:
         """After any step of a job: is it over?"""
         if job.over and self._jobs.pop(job.id, None) is not None:
-            if isinstance(job, Keeping):
-                self._keeps -= 1
-            else:
+            if isinstance(job, Reading):
                 self._checks.forget(job.id)
                 if job.useless:
                     self._finder.forget(job.stream)  # they may have moved
+            else:
+                self._keeps -= 1
             return [*effects, CancelTimer(("retry", job.id))]
         return effects

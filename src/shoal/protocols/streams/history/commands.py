@@ -10,7 +10,8 @@ from collections.abc import Hashable
 import msgspec
 
 from shoal.base.ids import NodeId, StreamId
-from shoal.protocols.streams.messages import Position, VerifiedMessage
+from shoal.identity.stream_message import Position
+from shoal.protocols.streams.messages import VerifiedMessage
 
 
 class LastMessages(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +69,20 @@ class KeepDurably(msgspec.Struct, frozen=True, gc=False):
     copies: int = 1
 
 
+class CountDurable(msgspec.Struct, frozen=True, gc=False):
+    """Find out how many messages of a chain some storage node has on disk, from a position to
+    another, both included, and at most a page of them: answered by CountedDurable or KeepFailed."""
+
+    stream: StreamId
+    partition: int
+    publisher: NodeId
+    chain: str
+    begin: Position
+    end: Position
+    wanted: int
+    """All of them: the first storage node that has so many is answer enough."""
+
+
 class HistoryRow(msgspec.Struct, frozen=True, gc=False):
     """A message out of storage, its signature checked."""
 
@@ -110,6 +125,13 @@ class KeptDurably(msgspec.Struct, frozen=True, gc=False):
 
     token: Hashable
     copies: int
+
+
+class CountedDurable(msgspec.Struct, frozen=True, gc=False):
+    """Told: the storage node that has most of them has so many."""
+
+    token: Hashable
+    count: int
 
 
 class KeepFailed(msgspec.Struct, frozen=True, gc=False):

@@ -14,6 +14,8 @@ import msgspec
 
 from shoal.base.ids import ChainName, Count, MessageId, Partition, WireNodeId, WireStreamId
 from shoal.protocols.streams.history.messages import (
+    Counted,
+    CountKept,
     Cursor,
     Heads,
     LogId,
@@ -78,6 +80,7 @@ DiskQuestion: TypeAlias = (
     | ReadLast
     | ReadLog
     | ReadHeads
+    | CountKept
     | AskHeads
     | AskRows
     | AskMessages
@@ -89,6 +92,7 @@ DiskAnswer: TypeAlias = (
     Rows
     | LogRows
     | Heads
+    | Counted
     | Refused
     | TellHeads
     | TellRows

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.base.ids import INT63_MAX, NodeId
+from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send
 from shoal.protocols.streams.history.commands import (
     COMPLETE,
@@ -21,7 +22,6 @@ from shoal.protocols.streams.history.commands import (
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
 from shoal.protocols.streams.history.reading import Sink
-from shoal.protocols.streams.messages import Position
 
 Begin = Callable[[FillFromStorage, ReadHistory, Sink], list[Effect]]
 Stop = Callable[[FillFromStorage], list[Effect]]

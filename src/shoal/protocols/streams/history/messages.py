@@ -19,8 +19,8 @@ from shoal.base.ids import (
     WireStreamId,
 )
 from shoal.identity import SIGNATURE_BYTES
+from shoal.identity.stream_message import Position
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
-from shoal.protocols.streams.messages import Position
 
 PAGE_ROWS_MAX = 1000
 LOGS_MAX = 100
@@ -94,6 +94,19 @@ class Keep(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
     signed: Signed
 
 
+class CountKept(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
+    """How many messages of a chain are on disk, from a position to another, both included? For
+    publishers of many, who would have each of them kept by a question of its own."""
+
+    request: Count
+    stream: WireStreamId
+    partition: Partition
+    publisher: WireNodeId
+    chain: ChainName
+    begin: Position
+    end: Position
+
+
 # Answers
 
 
@@ -145,6 +158,13 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     request: Count
 
 
+class Counted(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
+    """So many; if they are more than a few pages, at least so many."""
+
+    request: Count
+    count: Count
+
+
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     """There is no answer: "not-kept" (not a stream of ours), "busy", "expired" (the log begins
     later), "no-such-log", "failed"."""
@@ -153,8 +173,8 @@ class Refused(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     reason: Reason
 
 
-QUESTIONS = (ReadRange, ReadLast, ReadLog, ReadHeads, Keep)
-ANSWERS = (Rows, LogRows, Heads, Kept, Refused)
+QUESTIONS = (ReadRange, ReadLast, ReadLog, ReadHeads, Keep, CountKept)
+ANSWERS = (Rows, LogRows, Heads, Kept, Counted, Refused)
 
 
 # Inside one node, never on a wire: the stream machine and the history machine send each other these

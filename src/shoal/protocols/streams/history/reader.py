@@ -12,6 +12,7 @@ import msgspec
 
 from shoal.base.errors import MalformedMessage
 from shoal.base.ids import MessageId, NodeId
+from shoal.identity.stream_message import Body, Position, decode_body
 from shoal.protocols.streams.history.commands import (
     HistoryRow,
     LastMessages,
@@ -28,8 +29,7 @@ from shoal.protocols.streams.history.messages import (
     ReadRange,
     Rows,
 )
-from shoal.protocols.streams.messages import Body, Position, VerifiedMessage
-from shoal.protocols.streams.wire import decode_body
+from shoal.protocols.streams.messages import VerifiedMessage
 
 Question = ReadRange | ReadLast | ReadLog
 Answer = Rows | LogRows

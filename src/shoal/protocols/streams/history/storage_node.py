@@ -21,6 +21,7 @@ import msgspec
 from shoal.base.errors import InvariantViolated, MalformedMessage, UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS
+from shoal.identity.stream_message import decode_body
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, Effect, Load, Notify, OpenLink, Send, SetTimer
 from shoal.kernel.effects import Store as StoreEffect
@@ -55,6 +56,7 @@ from shoal.protocols.streams.history.disk import (
 )
 from shoal.protocols.streams.history.messages import (
     QUESTIONS,
+    CountKept,
     Keep,
     Kept,
     ReadHeads,
@@ -64,13 +66,12 @@ from shoal.protocols.streams.history.messages import (
     Refused,
 )
 from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.streams.wire import decode_body
 
 PURPOSE = "storage"
 IDLE = "idle"
 RETAIN = "retain"
 
-Question = ReadRange | ReadLast | ReadLog | ReadHeads
+Question = ReadRange | ReadLast | ReadLog | ReadHeads | CountKept
 
 
 class KeepMessage(msgspec.Struct, frozen=True, gc=False):

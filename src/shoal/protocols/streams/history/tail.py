@@ -16,6 +16,7 @@ from shoal.base.errors import MalformedMessage
 from shoal.base.ids import MessageId, StreamId
 from shoal.base.units import MS_NS
 from shoal.identity import SIGNATURE_BYTES
+from shoal.identity.stream_message import decode_body
 from shoal.kernel.effects import Verify
 from shoal.protocols.streams.history.config import FUTURE_NS
 from shoal.protocols.streams.history.disk import KeptRow, ReplicaChange
@@ -27,7 +28,6 @@ from shoal.protocols.streams.history.sync_messages import (
     TellMessages,
     TellRows,
 )
-from shoal.protocols.streams.wire import decode_body
 
 Place: TypeAlias = tuple[StreamId, int]
 PlaceLog: TypeAlias = tuple[Place, bytes]

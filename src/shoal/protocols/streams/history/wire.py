@@ -12,6 +12,8 @@ from shoal.protocols.streams.history.config import HISTORY_FRAME_BYTES_MAX
 from shoal.protocols.streams.history.messages import (
     ANSWERS,
     QUESTIONS,
+    Counted,
+    CountKept,
     Heads,
     Keep,
     Kept,
@@ -40,10 +42,12 @@ HistoryMessage = (
     | ReadLog
     | ReadHeads
     | Keep
+    | CountKept
     | Rows
     | LogRows
     | Heads
     | Kept
+    | Counted
     | Refused
     | AskHeads
     | TellHeads

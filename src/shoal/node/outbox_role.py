@@ -1,0 +1,240 @@
+"""The outbox of a node: what Spark queries hand in, it signs and publishes, and lets nothing go
+before a storage node has it.
+
+Everything durable is in `storage/outbox.py`; one thread works on it. A query's parts go out one
+after the other: signed in that thread, sent by the stream machine, and then asked after at the
+storage nodes of the stream. While one part is asked after, the next is signed. A stream that nobody
+keeps is done with when it is sent, as whatever else is published there.
+
+After a crash the parts that were not done with are signed and sent again. They come out the same,
+so whoever has them drops them by their ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+import msgspec
+
+from shoal.base.errors import ConfigError, ShoalError, UsageError
+from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.identity import Entropy, PrivateKey, read_secret
+from shoal.identity.stream_message import Position
+from shoal.node.network_file import NetworkFile, OutboxSection
+from shoal.node.outbox_delivery import Delivery
+from shoal.node.partitions import Partitions
+from shoal.node.tasks import Tasks
+from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.publisher import sign_message
+from shoal.storage.outbox import Outbox
+from shoal.storage.outbox_types import (
+    Attempt,
+    ChunkPlace,
+    OutboxConfig,
+    QueryState,
+    SealAnswer,
+    Sending,
+)
+
+MEGABYTE = 1_000_000
+TOKEN_CHARS_MIN = 16  # a shorter one can be guessed
+SWEEP_S = 10.0
+RETRY_S = 1.0  # after something went wrong
+
+T = TypeVar("T")
+StagedRow = tuple[int, int | None, str | None, bytes]
+"""Content type, partition, key, content."""
+
+log = logging.getLogger("shoal.outbox")
+
+
+class OutboxState(msgspec.Struct, frozen=True):
+    """What the outbox holds, for people and programs."""
+
+    size_bytes: int
+    size_bytes_max: int
+    waiting_parts: int
+    problem: str | None
+    queries: list[QueryState]
+
+
+class OutboxRole:
+    """Made before the host, started after it."""
+
+    def __init__(
+        self,
+        network: NetworkFile,
+        section: OutboxSection,
+        key: PrivateKey,
+        entropy: Entropy,
+        partitions: Partitions,
+    ) -> None:
+        """Opens the outbox; StoreError if that cannot be."""
+        self.token = read_secret("token", section.token, network.path("."), os.environ)
+        if len(self.token) < TOKEN_CHARS_MIN:
+            raise ConfigError(
+                f"outbox.token: {len(self.token)} characters can be guessed: use"
+                f" {TOKEN_CHARS_MIN} or more"
+            )
+        config = OutboxConfig(size_bytes_max=int(section.megabytes_max * MEGABYTE))
+        self.outbox = Outbox(network.path(section.folder), key.address, entropy, config)
+        self.problem: str | None = None
+        """Why nothing is published now, for people; None if all is well."""
+        self._key = key
+        self._partitions = partitions
+        self._now_ns: Callable[[], int] = lambda: 0
+        self._delivery: Delivery | None = None
+        self._tasks = Tasks()
+        self._draining: set[int] = set()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-outbox")
+
+    # Life
+
+    def start(self, delivery: Delivery, now_ns: Callable[[], int]) -> None:
+        """The node runs: publish what is left from before."""
+        self._delivery, self._now_ns = delivery, now_ns
+        self._drain_all()
+        self._tasks.start(self._sweep())
+
+    async def close(self) -> None:
+        """What is not done with is published at the next start."""
+        await self._tasks.close()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self.outbox.close)
+        self._thread.shutdown()
+
+    # What queries ask
+
+    async def take_epoch(self, query: str, run: str, stream: StreamId, *, once: bool) -> int:
+        """The epoch of a run; it fences all runs before."""
+        return await self._do(self.outbox.take_epoch, query, run, stream, once, self._now_ns())
+
+    async def stage(self, stream: StreamId, at: ChunkPlace, rows: Sequence[StagedRow]) -> bool:
+        """Keep rows of a task; False if their batch was sealed before."""
+        groups = self._grouped(stream, rows)
+        return await self._do(self.outbox.stage, at, groups, self._now_ns())
+
+    async def seal(
+        self, query: str, epoch: int, batch: int, attempts: Sequence[Attempt]
+    ) -> SealAnswer:
+        """Decide what a batch is, and begin to publish it."""
+        answer = await self._do(self.outbox.seal, query, epoch, batch, attempts, self._now_ns())
+        self._drain_all()
+        return answer
+
+    async def discard(self, query: str, epoch: int, batch: int) -> None:
+        """What was staged of a batch is not needed."""
+        await self._do(self.outbox.discard, query, epoch, batch)
+
+    async def state(self, query: str | None = None) -> OutboxState:
+        """All queries, or one of them."""
+
+        def look() -> OutboxState:
+            box = self.outbox
+            queries = box.state() if query is None else [box.query_state(query)]
+            most = box.config.size_bytes_max
+            return OutboxState(box.size_bytes, most, box.waiting_parts(), self.problem, queries)
+
+        return await self._do(look)
+
+    # Publishing
+
+    def _drain_all(self) -> None:
+        for number in self.outbox.waiting():
+            if number not in self._draining:
+                self._draining.add(number)
+                self._tasks.start(self._drain(number))
+
+    async def _drain(self, number: int) -> None:
+        """Publish all that a query has sealed."""
+        try:
+            await self._insist(lambda: self._publish_parts(number))
+        finally:
+            self._draining.discard(number)
+        self._drain_all()  # something may have been sealed in the last moment
+
+    async def _publish_parts(self, number: int) -> None:
+        delivery = self._delivery
+        assert delivery is not None  # it was started
+        part = await self._do(self._signed, number, -1)
+        while part is not None:
+            sending, messages = part
+            await delivery.send(sending.stream, messages)
+            # The next one is signed while storage nodes write this one down.
+            following = asyncio.ensure_future(self._do(self._signed, number, sending.place))
+            try:
+                await self._insist(partial(delivery.until_kept, sending.stream, messages))
+            finally:
+                part = await following
+            await self._do(self.outbox.done, number, sending.place)
+
+    async def _insist(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Try until it works: what was sealed is to be published, however long it takes."""
+        while True:
+            try:
+                await work()
+                self.problem = None
+                return
+            except ShoalError as error:
+                if str(error) != self.problem:
+                    log.error("what was sealed cannot be published now: %s", error)
+                self.problem = str(error)
+                await asyncio.sleep(RETRY_S)
+
+    def _signed(self, number: int, after: int) -> tuple[Sending, list[VerifiedMessage]] | None:
+        """The next part of a query as messages: whenever it is asked for, the same bytes."""
+        sending = self.outbox.begin(number, after, self._now_ns())
+        return None if sending is None else (sending, sign_rows(self._key, sending))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                while await self._do(self.outbox.sweep, self._now_ns()):
+                    await asyncio.sleep(0)
+            except ShoalError as error:
+                log.error("leftovers cannot be swept up: %s", error)
+
+    # Steps
+
+    def _grouped(
+        self, stream: StreamId, rows: Sequence[StagedRow]
+    ) -> Mapping[int, list[tuple[int, bytes]]]:
+        """Rows by partition; those that name neither key nor partition take turns together."""
+        groups: dict[int, list[tuple[int, bytes]]] = {}
+        turn: int | None = None
+        for content_type, partition, key, content in rows:
+            if partition is None and key is None:
+                if turn is None:
+                    turn = self._partitions.choose(stream, None, None)
+                chosen = turn
+            else:
+                chosen = self._partitions.choose(stream, key, partition)
+            groups.setdefault(chosen, []).append((content_type, content))
+        return groups
+
+    async def _do(self, work: Callable[..., T], *args: Any) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+        except RuntimeError as error:  # the thread is gone
+            raise UsageError("this node is closed: open another one") from error
+
+
+def sign_rows(key: PrivateKey, sending: Sending) -> list[VerifiedMessage]:
+    """The messages of a part."""
+    node: NodeId = key.address
+    messages, previous = [], sending.previous
+    timestamp_ms = sending.first.timestamp_ms
+    for offset, (content_type, content) in enumerate(sending.rows):
+        sequence = sending.first.sequence + offset
+        id = MessageId(
+            sending.stream, sending.partition, timestamp_ms, sequence, node, sending.chain
+        )
+        messages.append(sign_message(key.sign, id, previous, content_type, content))
+        previous = Position(timestamp_ms, sequence)
+    return messages
