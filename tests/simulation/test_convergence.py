@@ -15,7 +15,7 @@ from shoal.lab.liveness import check_overlay
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
 from tests.simulation.churn import Churn
 
-RUNS_PER_CASE = 5
+RUNS_PER_CASE = 3
 
 
 @pytest.mark.parametrize("case", range(12))

@@ -12,7 +12,7 @@ from shoal.base.units import MS_NS, ns_of_seconds
 from shoal.sim.simulation import START_NS, SimNode
 from tests.simulation.failover import BUSY_S, Failover
 
-SEEDS = pytest.mark.parametrize("run", range(3))
+SEEDS = pytest.mark.parametrize("run", range(2))
 PASSED_OVER_S = 12 + 3 + 2  # the patience, the next Join after it, a takeover
 BACK_S = 10  # a Leave that is answered, and a takeover
 
