@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from shoal.base.errors import NotFound, UsageError
+from shoal.base.errors import NotFound, TopicUnavailable, UsageError
 from shoal.identity import PrivateKey
 from shoal.node.topic_subscription import TopicSubscription
 from shoal.node.topics import NodeTopics, Source
 from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of
+from shoal.protocols.topics.cid import Cid, cid_of, show_cid
 from shoal.protocols.topics.commands import BEGINNING, LIVE, EventArrived
 from shoal.protocols.topics.descriptors import (
     SIGNATURE_BYTES,
@@ -53,6 +53,7 @@ class Door(NodeTopics):
         self.gone: list[Cid] = []
         self.sources: dict[Cid, Source] = {}
         self.unknown: set[Cid] = set()
+        self.waiting: dict[Cid, Cid] = {}
         self.work: list[asyncio.Task[None]] = []
 
     async def subscribe(self, source: Source, start: Any, credit: int | None) -> TopicDescriptor:
@@ -62,14 +63,18 @@ class Door(NodeTopics):
         self.sources[source.topic] = source
         return DESCRIPTOR
 
+    def waits_for(self, source: Source) -> Cid | None:
+        return self.waiting.get(source.topic)
+
     async def grant(self, source: Source, events: int) -> None:
         self.granted.append(events)
 
     async def unsubscribe(self, source: Source) -> None:
         self.gone.append(source.topic)
 
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         self.work.append(asyncio.get_running_loop().create_task(work))
+        return self.work[-1]
 
     def tell(self, *numbers: int, topic: Cid = TOPIC_CID, gap_before: bool = False) -> None:
         for number in numbers:
@@ -210,6 +215,24 @@ def test_a_version_that_cannot_be_followed_is_an_error_in_its_place() -> None:
         with pytest.raises(NotFound):
             await anext(stage.events)
         assert await stage.take(1) == [b"2"]
+
+    asyncio.run(main())
+
+
+def test_a_checkpoint_that_nobody_has_is_an_error_once_and_waiting_goes_on() -> None:
+    async def main() -> None:
+        stage = Stage()
+        await stage.begin(start=NEXT)
+        stage.door.waiting[TOPIC_CID] = NEXT
+        assert stage.events.waits_for == show_cid(NEXT)
+        for _ in range(3):
+            stage.door.sources[TOPIC_CID].failed(TopicUnavailable("nobody has it"))
+        with pytest.raises(TopicUnavailable):
+            await stage.take(1)
+        stage.door.waiting.clear()
+        assert stage.events.waits_for is None
+        stage.door.tell(1)
+        assert await stage.take(1) == [b"1"]
 
     asyncio.run(main())
 

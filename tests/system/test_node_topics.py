@@ -83,6 +83,24 @@ def test_one_who_stopped_goes_on_after_its_checkpoint(tmp_path: Path) -> None:
     in_town(tmp_path, scenario, *NAMES[:3])
 
 
+def test_a_checkpoint_that_nobody_has_is_waited_for_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasty = partial(TopicsConfig, gap_patience_ns=S_NS, want_timeout_ns=S_NS // 4)
+    monkeypatch.setattr("shoal.node.topic_role.TopicsConfig", hasty)
+
+    async def scenario(one: Node, author: Node, other: Node) -> None:
+        topic = await author.create_topic("news")
+        await publish(topic, *numbers(3))
+        gone = show_cid(cid_of(b"gone"))
+        async with (await other.topic(topic.cid)).subscribe(start=gone) as events:
+            with pytest.raises(TopicUnavailable, match=f"{gone}, the checkpoint: iterate on"):
+                await take(events, 1)
+            assert events.waits_for == gone
+
+    in_town(tmp_path, scenario, *NAMES[:3])
+
+
 def test_a_slow_application_loses_nothing(tmp_path: Path) -> None:
     async def scenario(one: Node, author: Node, other: Node) -> None:
         topic = await author.create_topic("news")

@@ -16,7 +16,7 @@ from shoal.base.errors import MalformedMessage, ShoalError, UsageError
 from shoal.node.topic_events import Event
 from shoal.node.topics import NodeTopics, Source
 from shoal.protocols.topics.canonical import decode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of
+from shoal.protocols.topics.cid import Cid, cid_of, show_cid
 from shoal.protocols.topics.commands import BEGINNING, EventArrived, Start
 from shoal.protocols.topics.descriptors import TopicDescriptor
 from shoal.protocols.topics.signing import signatures_hold
@@ -37,6 +37,9 @@ class _Feed(Source):
 
     def arrived(self, event: EventArrived) -> None:
         self._subscription.push(self, event)
+
+    def failed(self, error: ShoalError) -> None:
+        self._subscription.fail(error)
 
     def ended(self) -> None:
         self._subscription.close()
@@ -108,6 +111,13 @@ class TopicSubscription:
         self._queue.append((feed, event))
         self._wake.set()
 
+    def fail(self, error: ShoalError) -> None:
+        """An error, in its place among the events; not the same one twice in a row."""
+        last = self._queue[-1] if self._queue else None
+        if not isinstance(last, ShoalError) or str(last) != str(error):
+            self._queue.append(error)
+        self._wake.set()
+
     def heard_of(self, id: Cid, topic: TopicDescriptor) -> None:
         """The meta topic speaks of a topic, perhaps of a new version of ours."""
         if topic.parent not in self._versions or id in self._versions or self._closed:
@@ -120,6 +130,16 @@ class TopicSubscription:
             self._topics.start(self._follow_on(_Feed(id, self)))
 
     # What the application does
+
+    @property
+    def waits_for(self) -> str | None:
+        """The CID of the checkpoint's event while it, or what led to it, is not here: until then
+        nobody knows what was told before, and nothing is."""
+        for source in self._sources.values():
+            start = self._topics.waits_for(source)
+            if start is not None:
+                return show_cid(start)
+        return None
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
@@ -150,8 +170,7 @@ class TopicSubscription:
         try:
             await self._add(feed, BEGINNING, self.queue_max)
         except ShoalError as error:
-            self._queue.append(error)
-            self._wake.set()
+            self.fail(error)
         if self._closed:  # meanwhile
             await self._topics.unsubscribe(feed)
 

@@ -41,6 +41,7 @@ from shoal.protocols.topics.commands import (
     Publish,
     PublishRefused,
     Start,
+    StartMissing,
     Subscribe,
     TopicFound,
     Unsubscribe,
@@ -88,6 +89,9 @@ class Source(_Question):
 
     def arrived(self, event: EventArrived) -> None:
         """An event."""
+
+    def failed(self, error: ShoalError) -> None:
+        """Events do not come, and why."""
 
     def ended(self) -> None:
         """The node is closed."""
@@ -230,6 +234,11 @@ class NodeTopics:
             await self.unsubscribe(source)
             raise
 
+    def waits_for(self, source: Source) -> Cid | None:
+        """The event that a source begins after, as long as it is looked for."""
+        state = self.machine.topics.get(source.topic)
+        return None if state is None else state.cursors.waits_for(source)
+
     async def grant(self, source: Source, events: int) -> None:
         """Have a source told so many more."""
         if not self._closed:
@@ -291,6 +300,14 @@ class NodeTopics:
             " address under [[dht.bootstrap]] in the network file?"
         )
 
+    def _start_missing(self, topic: Cid, start: Cid) -> TopicUnavailable:
+        patience_s = self.machine.config.gap_patience_ns / S_NS
+        return TopicUnavailable(
+            f"topic {show_cid(topic)}: nobody who could be reached for {patience_s:g} s has event"
+            f" {show_cid(start)}, the checkpoint: iterate on, or subscribe again, to wait for it;"
+            " subscribe with start='earliest' to be told all that is left"
+        )
+
     async def _keep(self, topic: Cid) -> None:
         while True:
             try:
@@ -309,6 +326,9 @@ class NodeTopics:
             event.subscription.arrived(event)
         elif kind is DhtReady:
             self._ready.set()
+        elif kind is StartMissing:
+            source = event.subscription
+            source.failed(self._start_missing(source.topic, event.id))
         elif isinstance(getattr(event, "token", None), _Question):
             if isinstance(event.token, Source) and event.token not in self._sources:
                 self._host.command(self.machine, Unsubscribe(event.token))  # nobody waited for it

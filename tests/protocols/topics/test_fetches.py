@@ -206,3 +206,6 @@ def test_so_much_is_looked_for_and_no_more_but_for_what_matters() -> None:
     assert X in bench.fetches, "others follow it"
     bench.need(Y, token="app")
     assert Y in bench.fetches, "an application waits for it"
+    start = cid_of(b"start")
+    bench.fetches.need(start, None, 0, vital=True)
+    assert bench.fetches.for_log(start), "a subscription begins after it"

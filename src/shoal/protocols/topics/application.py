@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import partial
 from typing import Any
 
 from shoal.base.errors import MalformedMessage, UsageError
@@ -26,6 +25,7 @@ from shoal.protocols.topics.commands import (
     Pin,
     Publish,
     PublishRefused,
+    Start,
     Subscribe,
     TopicFound,
     Unsubscribe,
@@ -35,7 +35,7 @@ from shoal.protocols.topics.cursors import Cursor
 from shoal.protocols.topics.descriptors import EventDescriptor, TopicDescriptor
 from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import own_key
-from shoal.protocols.topics.held import HeldTopics, Resume
+from shoal.protocols.topics.held import HeldTopics
 from shoal.protocols.topics.signing import signatures_hold
 from shoal.protocols.topics.state import TopicState, is_signed_by_a_key
 from shoal.protocols.topics.upkeep import Upkeep
@@ -148,61 +148,32 @@ class Application:
             )
         self._subscriptions[token] = state.id
         effects: list[Effect] = [Notify(TopicFound(state.id, state.topic, token))]
-        log, start = state.log, command.start
-        if isinstance(start, bytes) and start not in log.events:
-            # How far back to look depends on when it was.
-            then = partial(self._begin, state, command, token)
-            state.fetches.need(Cid(start), None, now_ns, Resume(then))
-            effects += self._held.enter(state, now_ns)
-            return [*effects, *state.fetches.ask(now_ns)]
-        held = log.events.get(Cid(start)) if isinstance(start, bytes) else None
-        event = None if held is None else held.event
-        return [*effects, *self._begin(state, command, token, event, now_ns)]
-
-    def _begin(
-        self,
-        state: TopicState,
-        command: Subscribe,
-        token: Hashable,
-        event: EventDescriptor | None,
-        now_ns: int,
-    ) -> list[Effect]:
-        """Go to where a subscription starts; at an event, which nobody may have any more."""
-        if token not in self._subscriptions:
-            return []  # it ended meanwhile
-        log, start = state.log, command.start
-        cursor = Cursor(token, command.credit, log.order_from + len(log.order))
-        if start == LIVE:
-            cursor.floor_ms = floor_of(now_ns // MS_NS)
-            if not state.tree.entered:
-                log.raise_floor(cursor.floor_ms)
-        elif start == BEGINNING:
-            self._go_back(state, cursor, 0)
-        else:
-            assert isinstance(start, bytes)  # the only other kind
-            created_ms = 0 if event is None else event.metadata.created_ms
-            # Beside the event there may be forks, told before or not: the last minutes are told
-            # again, but for what led to it.
-            floor_ms = floor_of(created_ms - self._held.config.overlap_ms)
-            self._go_back(state, cursor, floor_ms)
-            if event is None:
-                log.begin_after(Cid(start))
-            cursor.skip |= log.ancestors(Cid(start))
-        state.cursors.add(cursor)
-        effects = [*self._held.save(state), *self._held.enter(state, now_ns)]
-        if start != LIVE:
+        self._begin(state, Cursor(token, command.credit, 0), command.start, now_ns)
+        effects += [*self._held.save(state), *self._held.enter(state, now_ns)]
+        if command.start != LIVE:
             effects += self._held.watch(state, now_ns)  # the tree may have lost the last event
         effects += self._held.need_absent(state, now_ns)
         return [*effects, *state.cursors.tell(now_ns)]
 
-    def _go_back(self, state: TopicState, cursor: Cursor, floor_ms: int) -> None:
-        """Begin at this time, whatever lies here already."""
-        log = state.log
-        if floor_ms < log.floor_ms or (not floor_ms and log.settled):
-            state.cursors.before_rewind()
-            log.lower_floor(floor_ms)
-        cursor.at = log.order_from
-        cursor.floor_ms = floor_ms
+    def _begin(self, state: TopicState, cursor: Cursor, start: Start, now_ns: int) -> None:
+        """Go to where a subscription starts."""
+        log, cursors = state.log, state.cursors
+        if start == LIVE:
+            cursor.at = log.order_from + len(log.order)
+            cursor.floor_ms = floor_of(now_ns // MS_NS)
+            if not state.tree.entered:
+                log.raise_floor(cursor.floor_ms)
+        elif start == BEGINNING:
+            if log.floor_ms or log.settled:
+                cursors.before_rewind()
+                log.lower_floor(0)
+            cursor.at = log.order_from
+        else:
+            assert isinstance(start, bytes)  # the only other kind
+            cursor.after, cursor.waits = Cid(start), True
+        cursors.add(cursor)
+        if cursor.after in log.events:
+            self._held.reach_behind(state, log.events[cursor.after])
 
     def _unsubscribe(self, subscription: Hashable, now_ns: int) -> list[Effect]:
         state = self._state_of(subscription)

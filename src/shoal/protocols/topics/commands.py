@@ -12,7 +12,8 @@ import msgspec
 from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.descriptors import EventDescriptor, TopicDescriptor
 
-# Where a subscription begins. A CID: after that event, which was the last one seen.
+# Where a subscription begins. A CID: after that event, which was the last one seen; it waits until
+# the event and what led to it are here.
 LIVE = "live"
 BEGINNING = "beginning"
 Start = str | bytes
@@ -111,6 +112,15 @@ class EventArrived(msgspec.Struct, frozen=True, gc=False):
     received_ns: int
     gap_before: bool = False
     """The event that this one follows could not be had."""
+
+
+class StartMissing(msgspec.Struct, frozen=True, gc=False):
+    """Told: nobody has had the event that a subscription begins after, for gap_patience_ns. It is
+    looked for as long as the subscription lives, and this told again each time."""
+
+    subscription: Hashable
+    """The token of its Subscribe."""
+    id: Cid
 
 
 class EventAccepted(msgspec.Struct, frozen=True, gc=False):

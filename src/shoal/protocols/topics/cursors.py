@@ -2,6 +2,9 @@
 
 A subscription is a place in the order of ready events, and credit. One that has no credit left
 waits; the log keeps what it has not read, as long as retention lets it.
+
+One that begins after an event waits until that is ready: only then it is known what led to it, and
+so was told before. An application may have seen more than its node had on disk when it died.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import msgspec
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import EventDelivered
 from shoal.protocols.topics.cid import Cid
-from shoal.protocols.topics.commands import EventArrived
+from shoal.protocols.topics.commands import EventArrived, StartMissing
 from shoal.protocols.topics.log import Entry, TopicLog
 
 
@@ -31,6 +34,10 @@ class Cursor(msgspec.Struct, eq=False):
     """Told before, or before the start."""
     missed: bool = False
     """Retention took events that were not told yet."""
+    after: Cid | None = None
+    """The event that it begins after, until it was told one."""
+    waits: bool = False
+    """That event is not ready yet."""
 
 
 class Cursors:
@@ -52,6 +59,23 @@ class Cursors:
         """One less."""
         self._cursors.pop(token, None)
 
+    def waiting(self, start: Cid) -> list[Cursor]:
+        """Those that begin after this event, and wait for it."""
+        return [one for one in self._cursors.values() if one.waits and one.after == start]
+
+    def starts(self) -> list[Cid]:
+        """The events that subscriptions begin after, and wait for."""
+        return [one.after for one in self._cursors.values() if one.waits and one.after is not None]
+
+    def waits_for(self, token: Hashable) -> Cid | None:
+        """The event that a subscription begins after, if it waits for it."""
+        cursor = self._cursors.get(token)
+        return cursor.after if cursor is not None and cursor.waits else None
+
+    def missing(self, start: Cid) -> list[Effect]:
+        """Nobody has an event; tell those who wait for it."""
+        return [Notify(StartMissing(cursor.token, start)) for cursor in self.waiting(start)]
+
     def grant(self, token: Hashable, events: int, now_ns: int) -> list[Effect]:
         """A subscription may be told more."""
         cursor = self._cursors.get(token)
@@ -64,6 +88,8 @@ class Cursors:
         """The order will begin anew: nobody is told anything twice."""
         log = self._log
         for cursor in self._cursors.values():
+            if cursor.waits:
+                continue  # it was told nothing yet
             ahead = {
                 entry.id for entry in islice(log.order, max(0, cursor.at - log.order_from), None)
             }
@@ -87,6 +113,8 @@ class Cursors:
     def _tell(self, cursor: Cursor, now_ns: int) -> list[Effect]:
         log = self._log
         effects: list[Effect] = []
+        if cursor.waits and not self._begin(cursor):
+            return []
         if cursor.at < log.order_from:
             cursor.at, cursor.missed = log.order_from, True
         end = log.order_from + len(log.order)
@@ -99,8 +127,8 @@ class Cursors:
             past = entry.asked and entry.created_ms < cursor.floor_ms
             if past or not log.is_first(entry):
                 continue
-            gap_before = entry.gap_before or cursor.missed
-            cursor.missed = False
+            gap_before = entry.gap_before or cursor.missed or self._skips(cursor, entry)
+            cursor.missed, cursor.after = False, None
             if cursor.credit is not None:
                 cursor.credit -= 1
             age_us = (now_ns - entry.created_ms * 1_000_000) // 1_000
@@ -109,3 +137,19 @@ class Cursors:
                 EventDelivered(self._topic, entry.id, age_us),
             )
         return effects
+
+    def _begin(self, cursor: Cursor) -> bool:
+        """Begin after an event, if it is ready."""
+        assert cursor.after is not None  # what it waits for
+        entry = self._log.events.get(cursor.after)
+        if entry is None or not entry.ready:
+            return False
+        cursor.at, cursor.waits = self._log.order_from, False
+        cursor.skip = self._log.ancestors(entry.id)
+        return True
+
+    def _skips(self, cursor: Cursor, first: Entry) -> bool:
+        """Whether retention took what lies between the start and the first event told."""
+        parent = first.event.parent
+        held = parent is None or parent == cursor.after or parent in self._log.events
+        return cursor.after is not None and not held

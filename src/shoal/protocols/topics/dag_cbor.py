@@ -39,6 +39,7 @@ _LINK_TAG = 42
 # Tag 42 holds 37 bytes: a zero (the multibase prefix of raw bytes) and the CID.
 LINK_HEAD = bytes.fromhex("d82a582500")
 _ARGUMENT_BYTES = {24: 1, 25: 2, 26: 4, 27: 8}
+_ARGUMENTS = [(short, size, 1 << 8 * size) for short, size in _ARGUMENT_BYTES.items()]
 
 
 # Encoding: for our own values
@@ -109,8 +110,8 @@ def _long_head(major: int, argument: int) -> bytes:
     first = major << 5
     if argument < 24:
         return bytes((first | argument,))
-    for short, size in _ARGUMENT_BYTES.items():
-        if argument < 1 << 8 * size:
+    for short, size, end in _ARGUMENTS:
+        if argument < end:
             return bytes((first | short,)) + argument.to_bytes(size, "big")
     raise UsageError(f"{argument} does not fit 64 bits: write it as bytes")
 

@@ -72,11 +72,21 @@ class Fetches:
     def __contains__(self, id: Cid) -> bool:
         return id in self._wanted
 
-    def need(self, id: Cid, source: NodeId | None, now_ns: int, token: Hashable = None) -> None:
-        """Look for an event, at this peer before all others; `ask` sends the questions."""
+    def need(
+        self,
+        id: Cid,
+        source: NodeId | None,
+        now_ns: int,
+        token: Hashable = None,
+        *,
+        vital: bool = False,
+    ) -> None:
+        """Look for an event, at this peer before all others; `ask` sends the questions. What an
+        application waits for, which is vital or has a token, is looked for in any case."""
         wanted = self._wanted.get(id)
         if wanted is None:
-            if len(self._wanted) >= WANTED_MAX and token is None and id not in self._log.absent:
+            vital = vital or token is not None or id in self._log.absent
+            if len(self._wanted) >= WANTED_MAX and not vital:
                 return  # a neighbour names heads without end
             wanted = self._wanted[id] = _Wanted(now_ns, {})
         if source is not None and source not in wanted.sources:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from functools import partial
 from random import Random
-
-import msgspec
 
 from shoal.base.ids import NodeId
 from shoal.identity import PrivateKey
@@ -19,6 +17,7 @@ from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.commands import EventFound
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.descriptors import EventDescriptor, TopicDescriptor
+from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import keys_of
 from shoal.protocols.topics.intake import Intake
 from shoal.protocols.topics.links import Links
@@ -34,12 +33,6 @@ BEAT = "beat"  # the timer of what is due from time to time in one topic
 COMPARE = "compare"  # the timer of a greeting between two beats
 SYNC = "sync"  # the timer of a publisher that does not know yet what it published
 HEADS = "heads"  # the token of a search for head records
-
-
-class Resume(msgspec.Struct, eq=False):
-    """In place of an application's token: what to do once the event is found, or is not."""
-
-    then: Callable[[EventDescriptor | None, int], list[Effect]]
 
 
 class HeldTopics:
@@ -138,6 +131,7 @@ class HeldTopics:
         peer: NodeId,
         id: Cid,
         event: EventDescriptor,
+        block: bytes,
         asked: bool,
         now_ns: int,
     ) -> list[Effect]:
@@ -145,7 +139,7 @@ class HeldTopics:
         then: what comes next may be just that."""
         if not is_allowed(state.topic, event):
             return [Rejected(peer, "not-allowed")]
-        then = partial(self._admitted, state, peer, id, event, asked)
+        then = partial(self._admitted, state, peer, id, event, block, asked)
         if id in state.log.absent:
             return then(now_ns)  # a signed event names it
         return self.intake.check(
@@ -158,6 +152,7 @@ class HeldTopics:
         peer: NodeId,
         id: Cid,
         event: EventDescriptor,
+        block: bytes,
         asked: bool,
         now_ns: int,
     ) -> list[Effect]:
@@ -165,19 +160,19 @@ class HeldTopics:
             return []
         entry = Entry(id, event, core_cid(event), now_ns, asked=asked)
         entry.source = None if peer == self.here.node else peer
-        return self._take(state, entry, now_ns)
+        return self._take(state, entry, block, now_ns)
 
-    def _take(self, state: TopicState, entry: Entry, now_ns: int) -> list[Effect]:
+    def _take(self, state: TopicState, entry: Entry, block: bytes, now_ns: int) -> list[Effect]:
         """Hold an event that is good, tell it, pass it on."""
         for_log = not entry.asked or state.fetches.for_log(entry.id)
-        tokens = state.fetches.came(entry.id)
-        # A subscription that begins after it needs its place in the log.
-        for_log = for_log or any(isinstance(token, Resume) for token in tokens)
-        effects = self.found(entry.id, entry.event, tokens, now_ns)
+        effects = found(entry.id, entry.event, state.fetches.came(entry.id))
+        if state.cursors.waiting(entry.id):
+            self.reach_behind(state, entry)
+            for_log = True
         if state.log.knows(entry.id) or not (for_log or state.log.follows(entry.id)):
             return effects  # an application asked for it, or it came along with such a one
         entry.put_ns = now_ns  # by its publisher
-        entry.number, stored = self.archive.add(encode_descriptor(entry.event), ARCHIVE)
+        entry.number, stored = self.archive.add(block, ARCHIVE)
         effects += stored
         return [*effects, *self._add(state, entry, now_ns)]
 
@@ -248,11 +243,26 @@ class HeldTopics:
         effects = self.need_absent(state, now_ns)
         return [*effects, *state.cursors.tell(now_ns), *self._compare_soon(state)]
 
+    def reach_behind(self, state: TopicState, start: Entry) -> None:
+        """Be interested in what led to an event that subscriptions begin after, and in what is
+        beside it: where events fork, some of that was told before, and some was not."""
+        log = state.log
+        floor_ms = floor_of(start.created_ms - self.config.overlap_ms)
+        for cursor in state.cursors.waiting(start.id):
+            cursor.floor_ms = floor_ms
+        was_let_go = start.id not in log.events and log.knows(start.id)
+        if floor_ms < log.floor_ms or was_let_go:
+            state.cursors.before_rewind()
+            log.lower_floor(min(floor_ms, log.floor_ms))
+
     def need_absent(self, state: TopicState, now_ns: int) -> list[Effect]:
-        """Look for every event that others follow."""
+        """Look for every event that others follow, or that a subscription begins after."""
         for id in state.log.absent:
             if id not in self.intake:
                 state.fetches.need(id, None, now_ns)
+        for id in state.cursors.starts():
+            if id not in state.log.events and id not in self.intake:
+                state.fetches.need(id, None, now_ns, vital=True)
         return state.fetches.ask(now_ns)
 
     def forget(self, state: TopicState) -> list[Effect]:
@@ -280,14 +290,7 @@ class HeldTopics:
                 effects += self.made_ready(largest, largest.log.give_up(id), now_ns)
         return effects
 
-    def found(
-        self, id: Cid, event: EventDescriptor | None, tokens: tuple[Hashable, ...], now_ns: int
-    ) -> list[Effect]:
-        """An event that was looked for is here, or nobody has it."""
-        effects: list[Effect] = []
-        for token in tokens:
-            if isinstance(token, Resume):
-                effects += token.then(event, now_ns)
-            else:
-                effects.append(Notify(EventFound(id, event, token)))
-        return effects
+
+def found(id: Cid, event: EventDescriptor | None, tokens: tuple[Hashable, ...]) -> list[Effect]:
+    """An event that applications asked for is here, or nobody has it."""
+    return [Notify(EventFound(id, event, token)) for token in tokens]

@@ -146,7 +146,7 @@ class TopicLog:
         self.settled.clear()
         self.absent.clear()
         for entry in self.events.values():
-            entry.ready, entry.asked = False, True  # no news any more
+            entry.ready, entry.gap_before, entry.asked = False, False, True  # no news any more
         for entry in list(self.events.values()):
             if not entry.ready:
                 self._place(entry)

@@ -49,7 +49,7 @@ from shoal.protocols.topics.commands import CommandRefused
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.descriptors import TopicDescriptor
 from shoal.protocols.topics.fetches import GET, WANT
-from shoal.protocols.topics.held import BEAT, COMPARE, HEADS, SYNC, HeldTopics
+from shoal.protocols.topics.held import BEAT, COMPARE, HEADS, SYNC, HeldTopics, found
 from shoal.protocols.topics.messages import Rpc
 from shoal.protocols.topics.peers import Peers
 from shoal.protocols.topics.publishing import REQUEST
@@ -248,10 +248,9 @@ class TopicNode:
     ) -> list[Effect]:
         event = event_in(values)
         if event is None or event.topic != state.id or state.has(id):
-            tokens = state.fetches.not_in_dht(id, now_ns)
-            return self._held.found(id, None, tokens, now_ns)
+            return found(id, None, state.fetches.not_in_dht(id, now_ns))
         # Whoever named it may have put it there, too: it is checked as if a peer had brought it.
-        effects = self._held.admit(state, self.node, id, event, True, now_ns)
+        effects = self._held.admit(state, self.node, id, event, values[0], True, now_ns)
         return [*effects, *state.fetches.ask(now_ns)]
 
     def _timer(self, key: Any, now_ns: int) -> list[Effect]:
@@ -270,7 +269,7 @@ class TopicNode:
         state = self._of(topic)
         hopeless, effects = state.fetches.tick(now_ns)
         for id, tokens in hopeless.items():
-            effects += self._held.found(id, None, tokens, now_ns)
+            effects += [*found(id, None, tokens), *state.cursors.missing(id)]
             if id in state.log.absent:
                 effects += self._held.made_ready(state, state.log.give_up(id), now_ns)
         return effects

@@ -15,8 +15,8 @@ from shoal.base.units import MS_NS
 from shoal.kernel.effects import Effect
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
-from shoal.protocols.topics.canonical import descriptor_cid
-from shoal.protocols.topics.cid import Cid
+from shoal.protocols.topics.canonical import descriptor_cid, encode_descriptor
+from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.config import HEADS_MAX, TOPICS_MAX
 from shoal.protocols.topics.descriptors import TopicDescriptor
 from shoal.protocols.topics.digests import differing, floor_of
@@ -160,14 +160,15 @@ class Peers:
         event = message.event
         if event.parent is not None:
             self._behind[event.parent] = None
-        id = descriptor_cid(event)
+        block = encode_descriptor(event)
+        id = cid_of(block)
         if state.has(id) or id in self._held.intake:
             state.fetches.overlapped()
             return []
         asked = id in self._behind or state.asked_for(id)
         if not (asked or state.tree.is_neighbour(peer)):
             return self._stranger(state, peer, now_ns)
-        return self._held.admit(state, peer, id, event, asked, now_ns)
+        return self._held.admit(state, peer, id, event, block, asked, now_ns)
 
     def _on_want(self, state: TopicState, peer: NodeId, message: Want, now_ns: int) -> list[Effect]:
         if not self._wants.allow(peer, now_ns):

@@ -55,8 +55,12 @@ def text_field(field: int, value: str) -> bytes:
 
 def read_varint(raw: bytes, at: int) -> tuple[int, int]:
     """The number and where it ends; the shortest form only."""
-    if at < len(raw) and raw[at] < 128:  # nearly all of them
-        return raw[at], at + 1
+    if at + 1 < len(raw):  # nearly all of them: one byte, or two for the length of an event
+        low, high = raw[at], raw[at + 1]
+        if low < 128:
+            return low, at + 1
+        if 0 < high < 128:
+            return high << 7 | low & 127, at + 2
     number = shift = 0
     for end in range(at, min(at + _VARINT_BYTES_MAX, len(raw))):
         byte = raw[end]
@@ -122,16 +126,20 @@ class Reader:
                 if field not in known:
                     raise MalformedMessage(f"{what} has no field {field}")
 
+    def fields(self) -> Collection[int]:
+        """Which fields are there."""
+        return self._fields.keys()
+
     def has(self, field: int) -> bool:
         """Whether the field is there."""
         return field in self._fields
 
     def number(self, field: int) -> int:
         """A number that must be there, once."""
-        value = self._single(field)
-        if not isinstance(value, int):
-            raise MalformedMessage(f"{self._what}: field {field} is a number")
-        return value
+        values = self._fields.get(field, ())
+        if len(values) == 1 and isinstance(values[0], int):
+            return values[0]
+        raise self._wrong(field, len(values), "a number")
 
     def flag(self, field: int) -> bool:
         """A boolean that must be there, once."""
@@ -142,10 +150,10 @@ class Reader:
 
     def blob(self, field: int) -> bytes:
         """Bytes that must be there, once."""
-        value = self._single(field)
-        if not isinstance(value, bytes):
-            raise MalformedMessage(f"{self._what}: field {field} is bytes")
-        return value
+        values = self._fields.get(field, ())
+        if len(values) == 1 and isinstance(values[0], bytes):
+            return values[0]
+        raise self._wrong(field, len(values), "bytes")
 
     def text(self, field: int) -> str:
         """Text that must be there, once."""
@@ -156,14 +164,13 @@ class Reader:
         values = self._fields.get(field, [])
         found = [value for value in values if isinstance(value, bytes)]
         if len(found) < len(values):
-            raise MalformedMessage(f"{self._what}: field {field} is bytes")
+            raise self._wrong(field, 1, "bytes")
         return found
 
-    def _single(self, field: int) -> int | bytes:
-        values = self._fields.get(field, ())
-        if len(values) != 1:
-            raise MalformedMessage(f"{self._what} has field {field} once, not {len(values)} times")
-        return values[0]
+    def _wrong(self, field: int, times: int, kind: str) -> MalformedMessage:
+        if times != 1:
+            return MalformedMessage(f"{self._what} has field {field} once, not {times} times")
+        return MalformedMessage(f"{self._what}: field {field} is {kind}")
 
 
 def as_text(raw: bytes) -> str:

@@ -92,9 +92,11 @@ _MSGS = 1
 _OP, _TOPIC, _EVENT, _PEER_TREE, _TOPIC_ID, _METADATA = 1, 2, 3, 4, 5, 6
 _PARENT, _HEADS, _CONTACTS, _ANSWER = 16, 17, 18, 19
 _ADDRESSES, _KNOWN, _SPANS, _BEHIND = 20, 21, 22, 23
-_PAYLOADS = (
-    *(_TOPIC, _EVENT, _PEER_TREE, _TOPIC_ID),
-    *(_PARENT, _HEADS, _CONTACTS, _ANSWER, _ADDRESSES, _KNOWN, _SPANS, _BEHIND),
+_PAYLOADS = frozenset(
+    (
+        *(_TOPIC, _EVENT, _PEER_TREE, _TOPIC_ID),
+        *(_PARENT, _HEADS, _CONTACTS, _ANSWER, _ADDRESSES, _KNOWN, _SPANS, _BEHIND),
+    )
 )
 _CONTACT_NODE, _CONTACT_ADDRESSES = 1, 2
 _ANSWER_CORE, _ANSWER_EVENT, _ANSWER_REASON = 1, 2, 3
@@ -208,8 +210,8 @@ def _read_message(raw: bytes) -> Message:
         known = ", ".join(f"{each.name} {each.value}" for each in Op)
         raise MalformedMessage(f"op {op} is reserved or unknown: {known} are read")
     taken, read = _READERS[op]
-    for field in _PAYLOADS:
-        if field not in taken and message.has(field):
+    for field in message.fields():
+        if field in _PAYLOADS and field not in taken:
             raise MalformedMessage(f"{Op(op).name} takes no field {field}")
     metadata = Reader("a message's metadata", message.blob(_METADATA))
     stamp = Stamp(parse_moment(metadata.text(CREATED)), metadata.text(VERSION))

@@ -6,7 +6,8 @@ that is unknown is read: what one side dropped, the other side's CID would miss.
 
 from __future__ import annotations
 
-from shoal.protocols.topics.cid import Cid, cid_of_bytes
+from shoal.base.errors import MalformedMessage
+from shoal.protocols.topics.cid import CID_BYTES, Cid, cid_of_bytes
 from shoal.protocols.topics.dates import parse_moment, show_moment
 from shoal.protocols.topics.descriptors import (
     EventDescriptor,
@@ -20,6 +21,7 @@ from shoal.protocols.topics.descriptors import (
 from shoal.protocols.topics.protobuf import Reader, bytes_field, number_field, text_field
 
 _LINK = 1  # the one field of a Link
+_LINK_HEAD = bytes_field(_LINK, bytes(CID_BYTES))[:-CID_BYTES]
 _ENTRY_KEY, _ENTRY_VALUE = 1, 2  # of a map, by protobuf's own rule
 
 _TOPIC_NAME, _TOPIC_AUTHOR, _TOPIC_SUBS, _TOPIC_METADATA, _TOPIC_PARENT = 1, 2, 3, 4, 5
@@ -179,7 +181,10 @@ def _write_link(cid: Cid | None) -> bytes:
 
 
 def _read_link(raw: bytes) -> Cid:
-    return cid_of_bytes(Reader("a link", raw, (_LINK,)).blob(_LINK))
+    # One field of one size can be written in one way only.
+    if not raw.startswith(_LINK_HEAD):
+        raise MalformedMessage(f"a link is a CID in field {_LINK}, not {raw[:CID_BYTES].hex()!r}")
+    return cid_of_bytes(raw[len(_LINK_HEAD) :])
 
 
 def _read_parent(descriptor: Reader, field: int) -> Cid | None:
