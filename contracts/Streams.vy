@@ -14,6 +14,7 @@ DEGREE_MIN: constant(uint256) = 3
 DEGREE_MAX: constant(uint256) = 64
 NODES_MAX: constant(uint256) = 16  # trackers, and storage nodes, of one stream
 WHOM_MAX: constant(uint256) = 64
+MEMBERS_MAX: constant(uint256) = 2**16  # of one life of a stream, in its list
 
 # Kinds of permissions, as bits of a set.
 EDIT: constant(uint256) = 1
@@ -28,6 +29,7 @@ ALL: constant(uint256) = 31
 EXPIRY_BITS: constant(uint256) = 48
 FOREVER: constant(uint256) = 2**48 - 1
 ALL_FOREVER: constant(uint256) = 2**240 - 1
+LISTED: constant(uint256) = 2**240  # above the times: the address is in the list of members
 
 struct Stream:
     metadata: String[METADATA_BYTES_MAX]
@@ -35,6 +37,10 @@ struct Stream:
     degree: uint256  # 0: the tracker's own
     trackers: DynArray[address, NODES_MAX]  # in order of preference; none: by hash, over all
     storage_nodes: DynArray[address, NODES_MAX]
+
+struct PublicKey:
+    x: uint256  # a point of secp256k1; 0 and 0: not known
+    y: uint256
 
 event StreamCreated:
     owner: indexed(address)
@@ -58,6 +64,9 @@ event PermissionsSet:
     kinds: uint256
     expires: uint256
 
+event PublicKeyPut:
+    who: indexed(address)
+
 trackers: public(immutable(address))
 storage_nodes: public(immutable(address))
 _streams: HashMap[bytes32, Stream]
@@ -67,6 +76,11 @@ _life: HashMap[bytes32, uint256]
 # Of a life and an address: five times of expiry, 48 bits each, those of EDIT lowest. One slot holds
 # all of them, so that any set of permissions is given by one write and read by one.
 _permissions: HashMap[bytes32, HashMap[address, uint256]]
+# Of a life: every address that was given something, in the order of the first time. Publishers wrap
+# the keys of a stream that is encrypted for those of them who may read it.
+_members: HashMap[bytes32, DynArray[address, MEMBERS_MAX]]
+# An address is the hash of a key: whoever has the key may be written to, before it was ever seen.
+_public_keys: HashMap[address, PublicKey]
 
 
 @deploy
@@ -142,10 +156,24 @@ def set_permissions(
             if kinds & (1 << kind) != 0:
                 place: uint256 = kind * EXPIRY_BITS
                 packed = (packed & ~(FOREVER << place)) | (expires << place)
+        if packed & LISTED == 0 and who != empty(address):
+            if len(self._members[life]) < MEMBERS_MAX:
+                self._members[life].append(who)
+                packed |= LISTED
         self._permissions[life][who] = packed
         log PermissionsSet(
             owner=owner, who=who, by=msg.sender, path=path, kinds=kinds, expires=expires
         )
+
+
+@external
+def put_public_key(x: uint256, y: uint256):
+    """
+    @notice Make a public key known. Anybody may: it is that of one address, and no other.
+    """
+    who: address = convert(convert(keccak256(abi_encode(x, y)), uint256) & (2**160 - 1), address)
+    self._public_keys[who] = PublicKey(x=x, y=y)
+    log PublicKeyPut(who=who)
 
 
 @external
@@ -173,6 +201,39 @@ def permissions(
     return found
 
 
+@external
+@view
+def members(
+    owner: address, path: String[PATH_BYTES_MAX], start: uint256
+) -> DynArray[address, WHOM_MAX]:
+    """
+    @notice Addresses that have, or had, permissions of their own, from a place in their list on.
+    """
+    found: DynArray[address, WHOM_MAX] = []
+    key: bytes32 = self._key(owner, path)
+    if self._streams[key].partitions == 0:
+        return found
+    life: bytes32 = self._life_key(key)
+    count: uint256 = len(self._members[life])
+    for place: uint256 in range(start, start + WHOM_MAX, bound=WHOM_MAX):
+        if place >= count:
+            break
+        found.append(self._members[life][place])
+    return found
+
+
+@external
+@view
+def public_keys(whom: DynArray[address, WHOM_MAX]) -> DynArray[PublicKey, WHOM_MAX]:
+    """
+    @notice The public keys of these addresses, as far as they are known.
+    """
+    found: DynArray[PublicKey, WHOM_MAX] = []
+    for who: address in whom:
+        found.append(self._public_keys[who])
+    return found
+
+
 @internal
 @view
 def _require(key: bytes32, owner: address, kind: uint256):
@@ -194,7 +255,9 @@ def _require(key: bytes32, owner: address, kind: uint256):
 def _packed(key: bytes32, owner: address, who: address) -> uint256:
     if self._streams[key].partitions == 0:
         return 0
-    return ALL_FOREVER if who == owner else self._permissions[self._life_key(key)][who]
+    if who == owner:
+        return ALL_FOREVER
+    return self._permissions[self._life_key(key)][who] & ALL_FOREVER
 
 
 @internal

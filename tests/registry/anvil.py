@@ -63,6 +63,8 @@ class Anvil:
         """It takes connections, and answers nobody."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        # Its threads may answer until the last of them has heard of it.
+        os.waitpid(self._process.pid, os.WUNTRACED)
 
     def thaw(self) -> None:
         assert self._process is not None

@@ -9,6 +9,8 @@ import pytest
 
 from shoal.base.errors import NotFound, RegistryRefused, RegistryUnavailable, UsageError
 from shoal.base.ids import NodeId, StreamId, show_node_id
+from shoal.base.units import S_NS
+from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.contact import Contact
 from shoal.registry.chain import Block, Signed
 from shoal.registry.port import (
@@ -17,7 +19,6 @@ from shoal.registry.port import (
     Answer,
     Change,
     Directory,
-    Permission,
     Registry,
     StreamTerms,
 )
@@ -152,6 +153,35 @@ async def test_a_stream_made_again_has_no_permissions_of_its_former_life(stage: 
     assert await answer(alice, stream, BOB.address, Permission.PUBLISH) is Answer.NO
     await alice.create("/again", StreamTerms())
     assert await answer(alice, stream, BOB.address, Permission.PUBLISH) is Answer.NO
+
+
+@on_every_registry
+async def test_a_verdict_says_what_counts_and_until_when(stage: Stage) -> None:
+    alice, bob = await stage.open(ALICE), await stage.open(BOB, staleness_s=60.0)
+    stream = await alice.create("/private", StreamTerms())
+    ends_s = int(time.time()) + 30
+    await alice.grant(stream, [BOB.address], Permission.PUBLISH, ends_s)
+    await bob.refresh()
+    verdict = await bob.verdict(stream, BOB.address)
+    assert verdict == Verdict(Permission.PUBLISH, ends_s * S_NS), "the permission ends first"
+    everything = await bob.verdict(stream, ALICE.address)
+    assert everything.permissions == sum(Permission)
+    assert 0 < everything.until_ns - time.time_ns() <= 60 * S_NS, "what is known becomes too old"
+    await alice.revoke(stream, [BOB.address], Permission.PUBLISH)
+    await bob.refresh()
+    nothing = await bob.verdict(stream, BOB.address)
+    assert (nothing.permissions, nothing.problem) == (0, "")
+
+
+@on_every_registry
+async def test_a_list_can_be_handed_over(stage: Stage) -> None:
+    admin, bob = await stage.open(ADMIN), await stage.open(BOB)
+    with pytest.raises(RegistryRefused, match="only the admin hands over"):
+        await bob.hand_over(Directory.TRACKERS, BOB.address)
+    await admin.hand_over(Directory.TRACKERS, BOB.address)
+    await bob.refresh()
+    assert await bob.admin(Directory.TRACKERS) == BOB.address
+    assert await bob.admin(Directory.STORAGE_NODES) == ADMIN.address
 
 
 @on_every_registry

@@ -25,12 +25,13 @@ from shoal.base.errors import (
 )
 from shoal.base.ids import StreamId, show_node_id
 from shoal.identity import SeededEntropy
+from shoal.kernel.access import Permission
 from shoal.kernel.contact import Contact
 from shoal.registry.block_file import MAGIC, BlockFile
 from shoal.registry.chain import NonceTaken
 from shoal.registry.config import RegistrySection
 from shoal.registry.opening import deploy_registry, open_registry
-from shoal.registry.port import FOREVER, Directory, Permission, StreamTerms
+from shoal.registry.port import FOREVER, Directory, StreamTerms
 from tests.registry.stage import ADMIN, ALICE, BOB
 
 pytest.importorskip("pyrevm", reason="no EVM is made for this Python")

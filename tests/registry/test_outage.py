@@ -9,7 +9,9 @@ import pytest
 
 from shoal.base.errors import NotFound, RegistryRefused, RegistryUnavailable
 from shoal.base.ids import show_node_id
-from shoal.registry.port import Answer, Permission, StreamTerms
+from shoal.base.units import S_NS
+from shoal.kernel.access import Permission
+from shoal.registry.port import Answer, StreamTerms
 from tests.registry.stage import ALICE, BOB, CAROL, Stage, address, on_anvil, until
 
 
@@ -23,6 +25,9 @@ async def test_what_is_known_counts_for_its_time_and_is_refused_then(stage: Stag
     await asyncio.sleep(0.5)
     # Known: goes on. Not known: cannot be asked for. To be changed: refused at once.
     assert alice.permitted(stream, BOB.address, Permission.PUBLISH) is Answer.YES
+    known = await alice.verdict(stream, BOB.address)
+    assert (known.permissions, known.problem) == (Permission.PUBLISH, "")
+    assert known.until_ns < time.time_ns() + 3 * S_NS
     assert (await alice.permissions(stream, BOB.address)).holds(Permission.PUBLISH, time.time())
     with pytest.raises(RegistryUnavailable, match="no answer within 1 s"):
         await alice.permissions(stream, CAROL.address)
@@ -35,6 +40,8 @@ async def test_what_is_known_counts_for_its_time_and_is_refused_then(stage: Stag
         await alice.permissions(stream, BOB.address)
     with pytest.raises(RegistryUnavailable, match="counts for"):
         await alice.stream(stream)
+    stale = await alice.verdict(stream, BOB.address)
+    assert (stale.permissions, "counts for 3 s" in stale.problem) == (0, True)
     stage.anvil.thaw()
     await until(lambda: alice.permitted(stream, BOB.address, Permission.PUBLISH) is Answer.YES)
     assert await alice.stream(stream) == StreamTerms()

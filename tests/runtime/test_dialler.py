@@ -19,13 +19,18 @@ from tests.support.machines import peer_id
 from tests.transport.recorder import until
 
 PEER = peer_id(1)
-LIMITS = DialLimits(backoff_min_ns=100 * MS_NS, backoff_max_ns=2 * S_NS, remembered_max=3)
+LIMITS = DialLimits(
+    backoff_min_ns=100 * MS_NS,
+    backoff_max_ns=2 * S_NS,
+    unreachable_wait_ns=50 * MS_NS,
+    remembered_max=3,
+)
 
 
 class FakeTransport:
     """Dials nobody: a test says what comes of it."""
 
-    schemes = ("fake",)
+    schemes: tuple[str, ...] = ("fake",)
 
     def __init__(self) -> None:
         self.dialled: list[str] = []
@@ -299,6 +304,38 @@ def test_who_asked_hears_why_it_failed(addresses: tuple[str, ...], reason: str) 
         await until(lambda: bench.failed)
         assert bench.failed == [reason]
         assert bench.dialler.problem(PEER) == reason
+
+    asyncio.run(main())
+
+
+def test_who_cannot_be_dialled_is_waited_for() -> None:
+    """It has our address, and dials us."""
+
+    async def main() -> None:
+        bench = Bench()
+        bench.dial("other:1")
+        await asyncio.sleep(0)
+        bench.dialler.connected(PEER)
+        await asyncio.sleep(0.1)
+        assert (bench.opened, bench.failed) == ([], [])
+        assert bench.dialler.problem(PEER) is None
+
+    asyncio.run(main())
+
+
+def test_what_costs_least_is_dialled_first() -> None:
+    async def main() -> None:
+        costly, cheap = FakeTransport(), FakeTransport()
+        costly.schemes = ("costly",)
+        order: list[str] = []
+        for transport in (costly, cheap):
+            transport.dialled = order
+        dialler = Dialler([cheap, costly], Random(1), LIMITS)
+        failed: list[str] = []
+        contact = Contact(PEER, ("costly:1", "fake:2", "fake:1"))
+        dialler.dial(contact, lambda link: None, failed.append)
+        await until(lambda: failed)
+        assert order == ["fake:2", "fake:1", "costly:1"]
 
     asyncio.run(main())
 

@@ -5,7 +5,8 @@
     │   ├── ConfigError        a file or setting says something impossible
     │   ├── NotFound           a name that does not exist
     │   ├── OffsetExpired      rows of a log that retention has let go of
-    │   └── RegistryRefused    the registry's contracts do not allow it
+    │   ├── RegistryRefused    the registry's contracts do not allow it
+    │   └── NotPermitted       the registry does not allow this key to publish, or to subscribe
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
     ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
     ├── SearchUnavailable      the search network, or a node in it, cannot be reached
@@ -72,6 +73,10 @@ class SearchUnavailable(ShoalError):
 
 class RegistryRefused(UsageError):
     """The registry's contracts do not allow what was asked; the message is their reason."""
+
+
+class NotPermitted(UsageError):
+    """This key may not do this with a stream; the message names the command that allows it."""
 
 
 class RegistryUnavailable(ShoalError):

@@ -51,6 +51,7 @@ def short_node_id(node: NodeId) -> str:
 STREAM_ID_CHARS_MAX = 256
 CHAIN_CHARS_MAX = 32
 PARTITIONS_MAX = 100
+KEYS_PARTITION = PARTITIONS_MAX  # beside those of applications: a publisher's keys for its readers
 INT63_MAX = 2**63 - 1  # Arrow, Spark and Java have no unsigned 64-bit integers
 
 WireNodeId = Annotated[NodeId, Meta(min_length=NODE_ID_BYTES, max_length=NODE_ID_BYTES)]
@@ -73,7 +74,7 @@ def parse_stream_id(text: str) -> StreamId:
         raise UsageError(f"stream id {text!r}: {error}") from None
 
 
-Partition = Annotated[int, Meta(ge=0, lt=PARTITIONS_MAX)]
+Partition = Annotated[int, Meta(ge=0, le=KEYS_PARTITION)]
 ChainName = Annotated[str, Meta(min_length=1, max_length=CHAIN_CHARS_MAX)]
 
 

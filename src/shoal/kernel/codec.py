@@ -9,6 +9,7 @@ HISTORY = 2
 DHT = 3
 TOPICS = 4
 SEARCH = 5
+STREAM_KEYS = 6
 
 
 class Codec(Protocol):

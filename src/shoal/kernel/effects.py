@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
 
 
@@ -82,6 +82,14 @@ class Verify(Effect, frozen=True, gc=False):
     signer: NodeId
     signed: bytes
     token: Hashable
+
+
+class CheckAccess(Effect, frozen=True, gc=False):
+    """Find out what somebody may do with a stream; answered by AccessChecked. From then on this
+    machine hears every AccessChanged. Only for machines of nodes that have a registry."""
+
+    stream: StreamId
+    who: NodeId
 
 
 class Notify(Effect, frozen=True, gc=False):

@@ -11,10 +11,11 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from shoal.base.ids import NodeId
+from shoal.kernel.access import EverythingAllowed
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import Load, Notify, Send, Store, Verify
+from shoal.kernel.effects import CheckAccess, Load, Notify, Send, Store, Verify
 from shoal.kernel.host import Host, HostLimits
-from shoal.kernel.inputs import Loaded, Stored, Verified
+from shoal.kernel.inputs import AccessChecked, Loaded, Stored, Verified
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
 
@@ -36,7 +37,8 @@ class FakeHost(Host):
         self.timers: dict[tuple[int, Hashable], int] = {}
         """When each one fires, in the order in which they were set."""
         self.disk: dict[tuple[int, bytes], bytes | None] = {}
-        self.slow_work: deque[tuple[int, Store | Load | Verify]] = deque()
+        self.access = EverythingAllowed()
+        self.slow_work: deque[tuple[int, Store | Load | Verify | CheckAccess]] = deque()
         """What machines wait for, oldest first."""
 
     # What a test lets happen
@@ -61,6 +63,11 @@ class FakeHost(Host):
         elif isinstance(work, Store):
             self.disk[slot, work.key] = work.value
             self.feed(slot, Stored(work.token))
+        elif isinstance(work, CheckAccess):
+            stream, who = work.stream, work.who
+            self.access.check(
+                stream, who, lambda verdict: self.feed(slot, AccessChecked(stream, who, verdict))
+            )
         else:
             self.feed(slot, Loaded(work.token, self.disk.get((slot, work.key))))
 
@@ -101,6 +108,9 @@ class FakeHost(Host):
         self.slow_work.append((slot, effect))
 
     def verify(self, slot: int, effect: Verify) -> None:
+        self.slow_work.append((slot, effect))
+
+    def check_access(self, slot: int, effect: CheckAccess) -> None:
         self.slow_work.append((slot, effect))
 
     def notify(self, slot: int, effect: Notify) -> None:

@@ -24,6 +24,7 @@ from shoal.base.units import S_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import (
     CancelTimer,
+    CheckAccess,
     CloseLink,
     Effect,
     Load,
@@ -37,6 +38,7 @@ from shoal.kernel.effects import (
     Verify,
 )
 from shoal.kernel.inputs import (
+    AccessChanged,
     CommandIssued,
     Input,
     LinkOpened,
@@ -86,6 +88,7 @@ class Host(ABC):
     """Machines of one node, fed one input at a time."""
 
     __slots__ = (
+        "_asking",
         "_busy",
         "_inbox",
         "_routes",
@@ -110,6 +113,7 @@ class Host(ABC):
         self.watch: Callable[[Input, Sequence[Effect]], None] | None = None
         self._inbox: deque[tuple[int, Input]] = deque()
         self._busy = False
+        self._asking: dict[int, None] = {}  # machines that hold verdicts
         self._routes = _routes(tuple([tuple(machine.accepts) for machine in self.machines]))
 
     _execute: ClassVar[dict[type[Effect], Callable[[Any, int, Any], None]]]
@@ -126,6 +130,7 @@ class Host(ABC):
             Store: cls.store,
             Load: cls.load,
             Verify: cls.verify,
+            CheckAccess: cls._check_access,
             Notify: cls.notify,
             PauseReading: lambda self, slot, effect: self.pause_reading(effect.peer, paused=True),
             ResumeReading: lambda self, slot, effect: self.pause_reading(effect.peer, paused=False),
@@ -177,6 +182,10 @@ class Host(ABC):
         event = SendQueueHigh(peer) if high else SendQueueLow(peer)
         for slot in self.links.claimants(peer):
             self.feed(slot, event)
+
+    def access_changed(self, event: AccessChanged) -> None:
+        """What somebody may do is different, perhaps: told to those who have asked."""
+        self._feed_all([(slot, event) for slot in self._asking])
 
     def drop_link(self, peer: NodeId, reason: str) -> None:
         """End a link that nobody wants, or that has lost its claims."""
@@ -281,6 +290,10 @@ class Host(ABC):
             self.links.use(effect.peers)
         self.send(slot, effect)
 
+    def _check_access(self, slot: int, effect: CheckAccess) -> None:
+        self._asking[slot] = None
+        self.check_access(slot, effect)
+
     def _set_timer(self, slot: int, effect: SetTimer) -> None:
         if effect.delay_ns < 0:
             raise UsageError(f"timer {effect.key!r} lies {-effect.delay_ns} ns in the past")
@@ -323,6 +336,10 @@ class Host(ABC):
     @abstractmethod
     def verify(self, slot: int, effect: Verify) -> None:
         """Feed Verified, in order per machine."""
+
+    @abstractmethod
+    def check_access(self, slot: int, effect: CheckAccess) -> None:
+        """Feed AccessChecked."""
 
     @abstractmethod
     def notify(self, slot: int, effect: Notify) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import NodeId, StreamId
+from shoal.kernel.access import Verdict
 
 
 class Input(msgspec.Struct, frozen=True, gc=False):
@@ -94,6 +95,23 @@ class Loaded(Input, frozen=True, gc=False):
 
     token: Hashable
     value: bytes | None
+
+
+class AccessChecked(Input, frozen=True, gc=False):
+    """Result of CheckAccess. Never older than an AccessChanged that was told before."""
+
+    stream: StreamId
+    who: NodeId
+    verdict: Verdict
+
+
+class AccessChanged(Input, frozen=True, gc=False):
+    """Verdicts may be different from now on. Told to machines that have asked for any."""
+
+    stream: StreamId | None = None
+    """None: of all streams."""
+    who: NodeId | None = None
+    """None: everybody's."""
 
 
 class SendQueueHigh(Input, frozen=True, gc=False):

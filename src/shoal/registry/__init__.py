@@ -4,6 +4,7 @@ port           what a registry answers and does
 config         [registry] of the network file
 opening        making one, and opening one
 client         the port, over a chain: calls, answers, changes
+members        who may read a stream, and their public keys
 cache          what was read
 follower       which block counts, what changed, how old that is
 sender         a change, from its signature until it is final

@@ -16,7 +16,9 @@ from shoal.base.errors import (
     UsageError,
 )
 from shoal.base.ids import NodeId, StreamId, parse_node_id, parse_stream_id, show_node_id
+from shoal.base.units import S_NS
 from shoal.identity import PrivateKey
+from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.contact import ADDRESSES_MAX, Contact
 from shoal.registry import contracts
 from shoal.registry.cache import Cache
@@ -33,7 +35,6 @@ from shoal.registry.port import (
     Answer,
     Change,
     Directory,
-    Permission,
     Permissions,
     StreamTerms,
 )
@@ -107,6 +108,10 @@ class ContractRegistry:
                 await self._polling
         await self.chain.close()
 
+    async def refresh(self) -> None:
+        """See now what is new, instead of soon; RegistryUnavailable."""
+        await self._follower.poll()
+
     # Reads
 
     def permitted(self, stream: StreamId, who: NodeId, kind: Permission) -> Answer:
@@ -143,6 +148,25 @@ class ContractRegistry:
             own, public = await self._read(read, keep)
         joined: Permissions = own.joined(public)
         return joined
+
+    async def verdict(self, stream: StreamId, who: NodeId) -> Verdict:
+        """The same for machines: what somebody may do now, and until when that counts."""
+        changes = self._follower.changes
+        try:
+            permissions = await self.permissions(stream, who)
+        except RegistryUnavailable as error:
+            return Verdict(0, time.time_ns(), str(error))
+        now_ns = time.time_ns()
+        oldest_ns = now_ns - int(self._follower.age_s * S_NS)
+        until_ns = oldest_ns + int(self._section.staleness_s * S_NS)
+        if self._follower.changes != changes:
+            until_ns = now_ns  # it may be of before a change that was told already
+        allowed = 0
+        for kind, expiry_s in zip(Permission, permissions.expiries_s, strict=True):
+            if now_ns < expiry_s * S_NS:
+                allowed |= kind
+                until_ns = min(until_ns, expiry_s * S_NS)
+        return Verdict(allowed, until_ns)
 
     async def stream(self, stream: StreamId) -> StreamTerms:
         """What was decided for a stream; NotFound."""
@@ -188,6 +212,11 @@ class ContractRegistry:
         contract = self.directories[directory]
         admin: NodeId = await self._call(contract, contracts.directory(), "admin")
         return admin
+
+    async def ask(self, function: str, *arguments: Any) -> Any:
+        """What a function of the Streams contract gives; not from the cache."""
+        await self._check_age()
+        return await self._call(self.contract, contracts.streams(), function, *arguments)
 
     def watch(self, since: int | None = None) -> AsyncIterator[Change]:
         """Changes as they become final, from a block on, or from now on."""
@@ -236,6 +265,14 @@ class ContractRegistry:
     async def remove_node(self, directory: Directory, node: NodeId) -> None:
         """Take a node off the list."""
         await self._change(self.directories[directory], "remove", node)
+
+    async def do(self, function: str, *arguments: Any) -> None:
+        """Have a function of the Streams contract take place."""
+        await self._change(self.contract, function, *arguments)
+
+    async def hand_over(self, directory: Directory, admin: NodeId) -> None:
+        """Have somebody else list and remove nodes."""
+        await self._change(self.directories[directory], "hand_over", admin)
 
     async def _set_permissions(
         self, stream: StreamId, whom: Sequence[NodeId], kinds: Permission, expires_s: int

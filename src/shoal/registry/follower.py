@@ -165,6 +165,8 @@ class Follower:
             values = event.values(log)
             if not is_streams:
                 return Change("directory", log.block, who=values.get("node"))
+            if event.name == "PublicKeyPut":
+                return Change("key", log.block, who=values["who"])
             stream = _stream_id(values["owner"], values["path"])
         except (MalformedMessage, UsageError):
             return None  # a path that is no text: no stream that anybody here can name

@@ -6,13 +6,14 @@ Reads come from a cache that follows the chain. How old it may be is bounded: se
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from enum import Enum, IntFlag, StrEnum
+from enum import Enum, StrEnum
 from typing import Annotated, Literal, Protocol
 
 import msgspec
 from msgspec import Meta
 
 from shoal.base.ids import PARTITIONS_MAX, NodeId, StreamId
+from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.contact import Contact
 
 EVERYBODY = NodeId(bytes(20))
@@ -25,16 +26,6 @@ PATH_BYTES_MAX = 213
 NODES_MAX = 16  # trackers, and storage nodes, of one stream
 DEGREE_MIN, DEGREE_MAX = 3, 64
 WHOM_MAX = 64  # addresses in one change of permissions
-
-
-class Permission(IntFlag):
-    """A kind of permission, or several. The contract's bits."""
-
-    EDIT = 1
-    DELETE = 2
-    PUBLISH = 4
-    SUBSCRIBE = 8
-    GRANT = 16
 
 
 class Permissions(msgspec.Struct, frozen=True):
@@ -98,13 +89,13 @@ class Answer(Enum):
 class Change(msgspec.Struct, frozen=True):
     """Something that a contract said."""
 
-    what: Literal["created", "edited", "deleted", "permissions", "directory", "unknown"]
+    what: Literal["created", "edited", "deleted", "permissions", "key", "directory", "unknown"]
     """unknown: blocks were replaced, or too many changes waited to be taken. Anything may be
     different: read again what matters."""
     block: int
     stream: StreamId | None = None
     who: NodeId | None = None
-    """Whose permissions; or which node of a directory."""
+    """Whose permissions, or public key; or which node of a directory."""
 
 
 class Registry(Protocol):
@@ -117,6 +108,11 @@ class Registry(Protocol):
     async def permissions(self, stream: StreamId, who: NodeId) -> Permissions:
         """What somebody may do, what everybody may included. None at all, if there is no such
         stream. From then on `permitted` knows it."""
+        ...
+
+    async def verdict(self, stream: StreamId, who: NodeId) -> Verdict:
+        """The same for machines: what somebody may do now, and until when that counts. A chain
+        that is out of reach is a verdict, too."""
         ...
 
     async def stream(self, stream: StreamId) -> StreamTerms:
@@ -159,6 +155,14 @@ class Registry(Protocol):
 
     async def remove_node(self, directory: Directory, node: NodeId) -> None:
         """Take a node off the list."""
+        ...
+
+    async def hand_over(self, directory: Directory, admin: NodeId) -> None:
+        """Have somebody else list and remove nodes."""
+        ...
+
+    async def refresh(self) -> None:
+        """See now what is new, instead of soon."""
         ...
 
     def watch(self, since: int | None = None) -> AsyncIterator[Change]:

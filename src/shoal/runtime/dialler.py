@@ -26,6 +26,10 @@ class DialLimits(msgspec.Struct, frozen=True):
     look for it: they ask for a tracker every three seconds, and a longer pause here would be added
     to that. Whoever is dialled by the peer itself meanwhile does not wait at all."""
 
+    unreachable_wait_ns: int = 5 * S_NS
+    """A peer at whose addresses nobody can dial, such as one behind a NAT, may dial us: it was told
+    when we were, and is waited for as long as a dial may take."""
+
     remembered_max: int = 10_000
     """Peers whose failures are remembered."""
 
@@ -51,7 +55,7 @@ class Dialler:
     def __init__(
         self, transports: Sequence[Transport], rng: Random, limits: DialLimits | None = None
     ) -> None:
-        self._by_scheme = {scheme: t for t in transports for scheme in t.schemes}
+        self._transports = tuple(transports)
         self._rng = rng
         self._limits = limits or DialLimits()
         self._attempts: dict[NodeId, _Attempt] = {}
@@ -102,6 +106,8 @@ class Dialler:
         peer = attempt.contact.node
         try:
             await asyncio.sleep(self._pause_s(attempt.contact))
+            if attempt.contact.addresses and not self._ways(attempt.contact):
+                await asyncio.sleep(seconds(self._limits.unreachable_wait_ns))
             attempt.pausing = False
             link = await self._connect(attempt.contact)
         except Exception as error:  # whatever an address of a peer's choice brings about
@@ -114,16 +120,24 @@ class Dialler:
 
     async def _connect(self, contact: Contact) -> Link:
         problem = "it gives no address"
-        for address in contact.addresses:
-            transport = self._by_scheme.get(address.partition(":")[0])
-            if transport is None:
-                problem = f"{address}: no transport for it"
-                continue
+        if contact.addresses:
+            problem = f"{contact.addresses[-1]}: no transport for it"
+        for address, transport in self._ways(contact):
             try:
                 return await transport.dial(address, contact.node)
             except Exception as error:
                 problem = f"{address}: {error}"
         raise DialFailed(problem)
+
+    def _ways(self, contact: Contact) -> list[tuple[str, Transport]]:
+        """How a peer can be dialled: in the order of our transports, what costs least comes
+        first, and within one in the peer's own order."""
+        return [
+            (address, transport)
+            for transport in self._transports
+            for address in contact.addresses
+            if address.partition(":")[0] in transport.schemes
+        ]
 
     def _pause_s(self, contact: Contact) -> float:
         """What is left of the pause after the last failure; none for new addresses."""

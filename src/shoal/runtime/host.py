@@ -20,16 +20,25 @@ from typing import Any, NamedTuple
 from shoal.base.errors import OversizedMessage, RemoteError, UsageError
 from shoal.base.ids import NodeId, short_node_id
 from shoal.base.units import S_NS, seconds
+from shoal.kernel.access import AccessPort, Verdict
 from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
 from shoal.kernel.disk import Disk
-from shoal.kernel.effects import Load, Notify, Send, Store, Verify
+from shoal.kernel.effects import CheckAccess, Load, Notify, Send, Store, Verify
 from shoal.kernel.host import Host, HostLimits
-from shoal.kernel.inputs import CommandIssued, MessageReceived, Verified
+from shoal.kernel.inputs import (
+    AccessChanged,
+    AccessChecked,
+    CommandIssued,
+    MessageReceived,
+    Verified,
+)
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
 from shoal.runtime.dialler import Dialler
 from shoal.runtime.disk import DiskThread
+from shoal.runtime.room import Room
+from shoal.runtime.timers import Timers
 from shoal.runtime.verifier import Verifier
 from shoal.transport.port import Frame, Link, Listener, Transport
 
@@ -59,6 +68,7 @@ class RuntimeHost(Host):
         rng: Random,
         limits: HostLimits | None = None,
         disk: Disk | None = None,
+        access: AccessPort | None = None,
     ) -> None:
         super().__init__(node, machines, limits)
         self.connections: dict[NodeId, Link] = {}
@@ -69,19 +79,18 @@ class RuntimeHost(Host):
         self._rng = rng
         self._codec_of = {kind: codec for codec in codecs for kind in codec.messages}
         self._codecs = {codec.number: codec for codec in codecs}
-        self._timers: dict[tuple[int, Hashable], asyncio.TimerHandle] = {}
+        self._timers = Timers(partial(self._guard, self.timer_fired))
         self._since_s: dict[NodeId, float] = {}
         self._spares: dict[NodeId, _Spare] = {}
         self._malformed: dict[NodeId, int] = {}
         self._verifier = Verifier(self._verified)
         self._disk = None if disk is None else DiskThread(disk, partial(self._guard, self.feed))
+        self._access = access
         self._transports: list[Transport] = []
         self._doors: list[Listener] = []
         self._dialler = Dialler((), rng)
         self._running = False
-        self._congested: dict[NodeId, None] = {}
-        self._room = asyncio.Event()
-        self._room.set()
+        self._room = Room()
 
     # Life
 
@@ -103,8 +112,6 @@ class RuntimeHost(Host):
     async def stop(self) -> None:
         """Close everything, flushed; no task, thread, timer or socket is left."""
         self._running = False
-        for timer in self._timers.values():
-            timer.cancel()
         self._timers.clear()
         for spare in self._spares.values():
             spare.end.cancel()
@@ -138,19 +145,11 @@ class RuntimeHost(Host):
         return self._latest_ns
 
     def set_timer(self, slot: int, key: Hashable, delay_ns: int) -> None:
-        self.cancel_timer(slot, key)
         if self._running:
-            handle = self._loop.call_later(seconds(delay_ns), self._fire, slot, key)
-            self._timers[slot, key] = handle
+            self._timers.set(slot, key, delay_ns)
 
     def cancel_timer(self, slot: int, key: Hashable) -> None:
-        handle = self._timers.pop((slot, key), None)
-        if handle is not None:
-            handle.cancel()
-
-    def _fire(self, slot: int, key: Hashable) -> None:
-        del self._timers[slot, key]
-        self._guard(self.timer_fired, slot, key)
+        self._timers.cancel(slot, key)
 
     # Links: what the Host asks for
 
@@ -247,26 +246,21 @@ class RuntimeHost(Host):
     def send_queue_changed(self, link: Link, *, high: bool) -> None:
         peer = link.peer.node
         if self.connections.get(peer) is link:
-            self._note_queue(peer, high=high)
+            self._room.note(peer, high=high)
             self._guard(lambda: self.queue_changed(peer, high=high))
 
     async def wait_for_room(self, patience_ns: int) -> None:
-        """Wait until no send queue is high, or patience ends: then the laggards are ignored until
-        they have caught up, or are given up at the queue's bound."""
-        if self._room.is_set():
-            return
-        try:
-            async with asyncio.timeout(seconds(patience_ns)):
-                await self._room.wait()
-        except TimeoutError:
-            self._congested.clear()
-            self._room.set()
+        """Wait until no send queue is high, or patience ends."""
+        await self._room.wait(patience_ns)
 
     def handshake_failed(self, address: str, reason: str) -> None:
         log.info("handshake with %s failed: %s", address, reason)
         self.rejected(self.node, "handshake-" + reason)
 
     # Slow work
+
+    def access_changed(self, event: AccessChanged) -> None:
+        self._guard(super().access_changed, event)
 
     def verify(self, slot: int, effect: Verify) -> None:
         self._verifier.check(slot, effect)
@@ -277,6 +271,16 @@ class RuntimeHost(Host):
                 self.feed(slot, Verified(token, valid))
             except Exception:
                 self._failed()
+
+    def check_access(self, slot: int, effect: CheckAccess) -> None:
+        if self._access is None:
+            raise UsageError("this node has no registry: no machine of it may ask one")
+        stream, who = effect.stream, effect.who
+
+        def tell(verdict: Verdict) -> None:
+            self._guard(self.feed, slot, AccessChecked(stream, who, verdict))
+
+        self._access.check(stream, who, tell)
 
     def store(self, slot: int, effect: Store) -> None:
         self._ask_disk(slot, effect)
@@ -351,8 +355,8 @@ class RuntimeHost(Host):
         """Another connection to the same peer takes over: machines need not know."""
         peer = link.peer.node
         self.connections[peer] = link
-        if peer in self._congested:
-            self._note_queue(peer, high=False)
+        if peer in self._room:
+            self._room.note(peer, high=False)
             self._guard(lambda: self.queue_changed(peer, high=False))
 
     def _drop_spare(self, peer: NodeId) -> None:
@@ -366,17 +370,10 @@ class RuntimeHost(Host):
         return spare is not None and spare.link is link
 
     def _forget(self, peer: NodeId) -> Link | None:
-        self._note_queue(peer, high=False)
+        self._room.note(peer, high=False)
         self._since_s.pop(peer, None)
         self._malformed.pop(peer, None)
         return self.connections.pop(peer, None)
-
-    def _note_queue(self, peer: NodeId, *, high: bool) -> None:
-        if high:
-            self._congested[peer] = None
-        else:
-            self._congested.pop(peer, None)
-        (self._room.clear if self._congested else self._room.set)()
 
     def _reject(self, peer: NodeId, reason: str) -> None:
         self.rejected(peer, reason)

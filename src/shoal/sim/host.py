@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from shoal.base.ids import NodeId
 from shoal.kernel.contact import Contact
 from shoal.kernel.disk import DiskRequest
-from shoal.kernel.effects import Load, Notify, Send, Store, Verify
+from shoal.kernel.effects import CheckAccess, Load, Notify, Send, Store, Verify
 from shoal.kernel.host import Host, HostLimits
-from shoal.kernel.inputs import Input, Verified
+from shoal.kernel.inputs import AccessChecked, Input, Verified
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
 from shoal.sim.network import LinkEnd, close_end
@@ -157,6 +157,15 @@ class SimHost(Host):
         valid = self.simulation.is_valid(effect)
         result = (slot, Verified(effect.token, valid))
         self._scheduler.after(self.simulation.verify_ns, self._result, result)
+
+    def check_access(self, slot: int, effect: CheckAccess) -> None:
+        self._scheduler.after(self.simulation.access.answer_ns, self._ask_access, (slot, effect))
+
+    def _ask_access(self, question: tuple[int, CheckAccess]) -> None:
+        slot, (stream, who) = question[0], (question[1].stream, question[1].who)
+        self.simulation.access.check(
+            stream, who, lambda verdict: self._result((slot, AccessChecked(stream, who, verdict)))
+        )
 
     def store(self, slot: int, effect: Store) -> None:
         self._ask_disk((slot, effect))

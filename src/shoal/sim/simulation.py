@@ -17,6 +17,7 @@ from shoal.kernel.effects import Effect, Send, Verify
 from shoal.kernel.host import HostLimits
 from shoal.kernel.inputs import Input
 from shoal.kernel.machine import Machine
+from shoal.sim.access import SimAccess
 from shoal.sim.checkers import Checker
 from shoal.sim.clocks import DriftingClock
 from shoal.sim.delays import DelayModel
@@ -141,6 +142,8 @@ class Simulation:
         self.checkers = list(checkers)
         self.limits = limits or HostLimits()
         self.verify_ns = verify_ns
+        self.access = SimAccess(self)
+        """Who may do what, for machines that ask."""
         self.progress: Callable[[Simulation], None] | None = None
         self._replay = replay
         self._wire = wire
