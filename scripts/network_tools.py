@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.java_runtime import DOWNLOAD_S_MAX, apt_commands
@@ -49,20 +50,20 @@ def write_starter(folder: Path) -> None:
     starter.chmod(0o755)
 
 
-def download(work: Path) -> list[Path]:
+def download(work: Path, packages: Sequence[str] = PACKAGES) -> list[Path]:
     """Debian's packages, in a new folder."""
     work = work.absolute()
     apt, own_lists = apt_commands(work)
     for command in (
-        [*apt, "download", *PACKAGES],
+        [*apt, "download", *packages],
         # The machine's package lists are missing or out of date: fetch them, for us alone.
         [*own_lists, "update"],
-        [*own_lists, "download", *PACKAGES],
+        [*own_lists, "download", *packages],
     ):
         subprocess.run(command, cwd=work, capture_output=True, timeout=DOWNLOAD_S_MAX, check=False)
-        packages = sorted(work.glob("*.deb"))
-        if len(packages) == len(PACKAGES):
-            return packages
+        found = sorted(work.glob("*.deb"))
+        if len(found) == len(packages):
+            return found
     raise OSError("apt-get does not give its packages")
 
 

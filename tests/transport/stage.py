@@ -29,10 +29,11 @@ from shoal.transport.endpoint import Endpoint
 from shoal.transport.memory import MemoryNetwork, MemoryTransport
 from shoal.transport.port import Credentials, Link, TransportLimits
 from shoal.transport.websocket import WebSocketTransport
+from tests.transport.exchange import Exchange
 from tests.transport.recorder import Recorder, until
 from tests.transport.wires import MemoryWire, WebSocketWire, Wire
 
-KINDS = ("memory", "ws", "wss", "ws-uvloop", "wss-uvloop")
+KINDS = ("memory", "ws", "wss", "ws-uvloop", "wss-uvloop", "webrtc-uvloop")
 
 
 def credentials(name: str, **changes: Any) -> Credentials:
@@ -69,6 +70,7 @@ class Stage:
     def __init__(self, kind: str, exits: AsyncExitStack) -> None:
         self.scheme = kind.partition("-")[0]
         self.network = MemoryNetwork()
+        self.exchange = Exchange()
         self._exits = exits
 
     @property
@@ -78,12 +80,13 @@ class Stage:
     @property
     def any_address(self) -> str:
         """Whichever is free."""
-        return "memory:0" if self.is_memory else f"{self.scheme}://127.0.0.1:0"
+        addresses = {"memory": "memory:0", "webrtc": "webrtc:"}
+        return addresses.get(self.scheme, f"{self.scheme}://127.0.0.1:0")
 
     @property
     def authenticates_messages(self) -> bool:
-        """Whether the link does; else TLS does."""
-        return self.scheme != "wss"
+        """Whether the link does; else TLS or DTLS does."""
+        return self.scheme not in ("wss", "webrtc")
 
     async def actor(
         self,
@@ -99,6 +102,10 @@ class Stage:
         transport: Endpoint
         if self.is_memory:
             transport = MemoryTransport(identity, told, limits, network=self.network)
+        elif self.scheme == "webrtc":
+            from tests.transport.signals import webrtc_transport  # it loads a large engine
+
+            transport = webrtc_transport(identity, told, limits, self.exchange)
         else:
             tls = serving_context() if self.scheme == "wss" else None
             transport = WebSocketTransport(identity, told, limits, tls=tls)
@@ -106,10 +113,19 @@ class Stage:
         actor = Actor(identity, transport, told)
         if listens:
             actor.address = (await transport.listen(self.any_address)).address
+        if self.scheme == "webrtc":
+            actor.address += actor.id.hex()  # where strangers find it, of whom nobody knows the id
         return actor
 
-    async def stranger(self, address: str) -> Wire:
-        """A bare connection to somebody."""
+    async def stranger(self, address: str, name: str = "stranger") -> Wire:
+        """A bare connection to somebody; where calls have a caller, it claims to be this one."""
+        if self.scheme == "webrtc":
+            from tests.transport.signals import WebRTCWire
+
+            target, caller = NodeId(bytes.fromhex(address[7:])), credentials(name).key.address
+            call = await WebRTCWire.open(self.exchange, target, caller)
+            self._exits.callback(call.hang_up)
+            return call
         wire: Wire = (
             MemoryWire(self.network, address)
             if self.is_memory
@@ -143,8 +159,17 @@ def perform(kind: str, scenario: Scenario) -> None:
 
 def on_every_transport(scenario: Scenario) -> Callable[[str], None]:
     """Turn a scenario into a test for each kind of transport."""
+    return _test_of(scenario, KINDS)
 
-    @pytest.mark.parametrize("kind", KINDS)
+
+def where_addresses_lead(scenario: Scenario) -> Callable[[str], None]:
+    """The same for those that dial an address. A signal goes to an id; how calls go wrong
+    instead is in test_webrtc.py."""
+    return _test_of(scenario, tuple(kind for kind in KINDS if not kind.startswith("webrtc")))
+
+
+def _test_of(scenario: Scenario, kinds: tuple[str, ...]) -> Callable[[str], None]:
+    @pytest.mark.parametrize("kind", kinds)
     def test(kind: str) -> None:
         perform(kind, scenario)
 

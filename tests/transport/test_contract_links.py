@@ -14,7 +14,7 @@ from shoal.base.units import KIB, MIB, MS_NS
 from shoal.transport.link import AuthenticatedLink
 from shoal.transport.port import LOSSES, DialFailed, Frame, Link, TransportLimits
 from tests.transport.recorder import Recorder, until
-from tests.transport.stage import Stage, gathered, on_every_transport
+from tests.transport.stage import Stage, gathered, on_every_transport, where_addresses_lead
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ async def test_nobody_there_is_a_failed_dial(stage: Stage) -> None:
         await a.transport.dial(b.address, b.id)
 
 
-@on_every_transport
+@where_addresses_lead
 async def test_another_peer_than_expected_is_refused(stage: Stage) -> None:
     a, b, c = await stage.actor("a"), await stage.actor("b"), await stage.actor("c")
     with pytest.raises(DialFailed, match="wrong-peer"):
@@ -62,7 +62,7 @@ async def test_another_peer_than_expected_is_refused(stage: Stage) -> None:
     assert b.told.links == []
 
 
-@on_every_transport
+@where_addresses_lead
 async def test_nobody_dials_itself(stage: Stage) -> None:
     a = await stage.actor("a")
     with pytest.raises(DialFailed, match="self"):
@@ -80,7 +80,7 @@ async def test_an_address_of_another_kind_is_a_mistake(stage: Stage) -> None:
             await a.transport.listen(address)
 
 
-@on_every_transport
+@where_addresses_lead
 async def test_a_door_cannot_be_opened_twice(stage: Stage) -> None:
     a, b = await stage.actor("a"), await stage.actor("b", listens=False)
     with pytest.raises(UsageError):
@@ -251,7 +251,7 @@ async def test_a_loss_is_told_once_and_to_the_other_side_only(stage: Stage) -> N
     assert set(a.told.reasons) <= set(LOSSES)
 
 
-@on_every_transport
+@where_addresses_lead
 async def test_dials_that_cross_give_two_links(stage: Stage) -> None:
     a, b = await stage.actor("a"), await stage.actor("b")
     (from_a, at_b), (from_b, at_a) = await gathered(a.dial(b), b.dial(a))
@@ -347,8 +347,8 @@ async def test_close_leaves_nothing_of_anything_under_way(stage: Stage) -> None:
     for actor in (a, c):
         near, _ = await actor.dial(b)
         near.send(1, bytes(100_000))
-    for _ in range(3):
-        await stage.stranger(b.address)
+    for number in range(3):
+        await stage.stranger(b.address, f"stranger-{number}")
     dials = [asyncio.create_task(a.transport.dial(b.address, b.id)) for _ in range(3)]
     for _ in range(3):
         await asyncio.sleep(0)

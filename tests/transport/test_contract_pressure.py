@@ -35,6 +35,7 @@ async def test_a_reader_that_pauses_fills_the_queue_of_its_writer_alone(stage: S
             to_quick.send(1, sent.to_bytes(10 * KIB, "big"))
             sent += 1
         await asyncio.sleep(0.001)
+        await until(lambda: not to_quick.queued_bytes)
     assert a.told.queues == [True]
     await until(lambda: len(quick.told.payloads_of(at_quick)) == sent)
     assert to_quick.queued_bytes == 0
@@ -65,6 +66,7 @@ async def test_a_peer_that_does_not_read_is_given_up_at_the_bound(stage: Stage) 
             sent += 1
             highest = max(highest, to_slow.queued_bytes)
         await asyncio.sleep(0)
+        await until(lambda: not to_quick.queued_bytes)
     assert a.told.losses == [(to_slow, "too-slow")]
     assert a.told.queues == [True]
     assert LIMITS.queue_high_bytes < highest <= LIMITS.queue_max_bytes + len(PAYLOAD)

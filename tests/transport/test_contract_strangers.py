@@ -71,7 +71,7 @@ async def test_what_is_no_proof_is_refused(stage: Stage) -> None:
 async def test_somebody_elses_id_is_refused(stage: Stage) -> None:
     b = await stage.actor("b")
     victim, thief = credentials("victim"), credentials("thief")
-    wire = await stage.stranger(b.address)
+    wire = await stage.stranger(b.address, "victim")
     # The thief says what the victim would say, and signs what the victim would sign.
     handshake = Handshake(victim, b.id, wire.binding)
     wire.send(handshake.hello)
@@ -87,7 +87,7 @@ async def test_somebody_elses_id_is_refused(stage: Stage) -> None:
 @on_every_transport
 async def test_a_recorded_handshake_is_refused(stage: Stage) -> None:
     b = await stage.actor("b")
-    wire = await stage.stranger(b.address)
+    wire = await stage.stranger(b.address, "honest")
     handshake = Handshake(credentials("honest"), b.id, wire.binding)
     wire.send(handshake.hello)
     hello = await wire.receive()
@@ -98,7 +98,7 @@ async def test_a_recorded_handshake_is_refused(stage: Stage) -> None:
     await until(lambda: b.told.links)
     b.told.links.clear()
 
-    again = await stage.stranger(b.address)
+    again = await stage.stranger(b.address, "honest")
     again.send(handshake.hello)
     again.send(proof)
     await refused(b, again, "signature")
@@ -128,7 +128,8 @@ async def test_who_says_nothing_or_half_is_cut_off_in_time(stage: Stage) -> None
 async def test_only_so_many_strangers_may_wait(stage: Stage) -> None:
     a, b = await stage.actor("a"), await stage.actor("b", limits=FEW)
     early, _ = await a.dial(b)
-    strangers = [await stage.stranger(b.address) for _ in range(FEW.handshakes_max)]
+    names = [f"stranger-{number}" for number in range(FEW.handshakes_max)]
+    strangers = [await stage.stranger(b.address, name) for name in names]
     with pytest.raises(DialFailed):
         await a.transport.dial(b.address, b.id)
     assert b.told.failures == ["busy"]
@@ -161,7 +162,7 @@ async def test_messages_that_the_peer_did_not_make_end_the_link(stage: Stage) ->
     for attack in ("garbage", "altered", "replayed", "reordered", "left out", "truncated"):
         if not plain and attack not in ("garbage", "truncated"):
             continue  # TLS sees to it
-        wire = await stage.stranger(b.address)
+        wire = await stage.stranger(b.address, "peer")
         session = await shake_hands(wire, peer, b.id)
         one, two, three = messages(session.send_key)
         wire.send(one)
@@ -195,7 +196,7 @@ async def test_a_frame_sent_back_to_its_author_ends_the_link(stage: Stage) -> No
     if not stage.authenticates_messages:
         return
     b = await stage.actor("b")
-    wire = await stage.stranger(b.address)
+    wire = await stage.stranger(b.address, "peer")
     await shake_hands(wire, credentials("peer"), b.id)
     await until(lambda: b.told.links)
     b.told.links[0].send(1, b"echo")
@@ -210,7 +211,7 @@ async def test_a_frame_sent_back_to_its_author_ends_the_link(stage: Stage) -> No
 async def test_who_falls_silent_is_asked_and_given_up(stage: Stage) -> None:
     limits = TransportLimits(idle_ping_ns=60 * MS_NS, idle_timeout_ns=600 * MS_NS)
     b = await stage.actor("b", limits=limits)
-    wire = await stage.stranger(b.address)
+    wire = await stage.stranger(b.address, "peer")
     session = await shake_hands(wire, credentials("peer"), b.id)
     reader = FrameReader(session.receive_key, limits.frame_bytes_max)
     writer = FrameWriter(session.send_key)
@@ -238,7 +239,7 @@ async def test_who_falls_silent_is_asked_and_given_up(stage: Stage) -> None:
 @on_every_transport
 async def test_a_question_is_answered(stage: Stage) -> None:
     b = await stage.actor("b")
-    wire = await stage.stranger(b.address)
+    wire = await stage.stranger(b.address, "peer")
     session = await shake_hands(wire, credentials("peer"), b.id)
     reader = FrameReader(session.receive_key, 1000)
     writer = FrameWriter(session.send_key)
@@ -273,7 +274,7 @@ async def test_whoever_relays_a_handshake_gets_no_part_in_the_link(stage: Stage)
     """Mallory sits between two honest parties, as address book and as wire."""
     b = await stage.actor("b")
     alice = credentials("alice")
-    wire = await stage.stranger(b.address)
+    wire = await stage.stranger(b.address, "alice")
     handshake = Handshake(alice, b.id, b"" if stage.authenticates_messages else b"mallory's")
     wire.send(handshake.hello)
     hello = await wire.receive()

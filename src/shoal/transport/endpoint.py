@@ -118,9 +118,13 @@ class Endpoint(ABC):
         outcome: Outcome | None = None,
         binding: bytes = b"",
         timeout_s: float | None = None,
+        accepts: bool = False,
     ) -> None:
-        """Begin the handshake over a new connection; a dialler gives what it expects."""
-        handshake = Handshake(self.credentials, expects, binding)
+        """Begin the handshake over a new connection; a dialler gives what it expects, and so does
+        who accepts a call, and knows whose it is."""
+        handshake = Handshake(
+            self.credentials, expects, binding, side="acceptor" if accepts else None
+        )
         timeout_s = self._handshake_timeout_s if timeout_s is None else timeout_s
         link = AuthenticatedLink(self, carrier, handshake, address, timeout_s)
         self._links[carrier] = link

@@ -114,14 +114,20 @@ class Handshake:
     """One side of one handshake. Send `hello`, feed what comes in to `receive`, until `session`."""
 
     def __init__(
-        self, credentials: Credentials, expects: NodeId | None = None, binding: bytes = b""
+        self,
+        credentials: Credentials,
+        expects: NodeId | None = None,
+        binding: bytes = b"",
+        *,
+        side: Side | None = None,
     ) -> None:
-        """A dialler names the peer that it expects; an acceptor, which expects anyone, does not.
+        """A dialler names the peer that it expects; an acceptor need not, and expects anyone then.
+        Without a side, it follows from that.
 
         The binding identifies an encrypted channel, alike on both sides; it is empty on a plain
         one.
         """
-        self.side: Side = "acceptor" if expects is None else "dialler"
+        self.side: Side = side or ("acceptor" if expects is None else "dialler")
         self.state = State.HELLO
         self.session: Session | None = None
         self._credentials = credentials

@@ -260,8 +260,8 @@ class AuthenticatedLink:
         self._flush_due = False
         if self._phase is Phase.UP:
             self._write_out()
-            # The carrier blocks well below the marks.
-            if self._blocked or self._high:
+            # The carrier blocks well below the marks. A peer that was given up has none.
+            if self._sending and (self._blocked or self._high):
                 self._compare_with_marks()
         elif self._phase is Phase.CLOSING:
             self._write_out()
