@@ -16,6 +16,7 @@ from aiohttp import web
 
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
 from shoal.gateway.log import Logs
+from shoal.gateway.routes import Table
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.stream_message import JSON, Body, encode_body
 from shoal.protocols.streams.messages import VerifiedMessage
@@ -117,7 +118,7 @@ class LogServer:
         self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
         logs = Logs(self.store, NodeId(bytes(20)), self._keeps)
         app = web.Application(middlewares=[self._count])
-        logs.add_routes(app.router)
+        Table([logs]).add_to(app.router)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", self._port).start()

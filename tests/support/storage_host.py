@@ -10,11 +10,12 @@ from typing import Any
 from shoal.base.ids import NodeId, StreamId
 from shoal.identity import SeededEntropy
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import Verify
+from shoal.kernel.effects import CheckAccess, Verify
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.inputs import Verified
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.history.config import StorageConfig, SyncConfig
 from shoal.protocols.streams.history.storage_node import StorageNode
 from shoal.protocols.streams.history.sync import StorageSync
@@ -41,12 +42,16 @@ class StorageHost(FakeHost):
         config: StorageConfig | None = None,
         sync_config: SyncConfig | None = None,
         store_config: StoreConfig = DEFAULTS,
+        permissions: bool = False,
     ) -> None:
         self.store_below = Store(folder, SeededEntropy(node), store_config)
         self.port = StoreDisk(self.store_below)
         contacts = tuple(Contact(peer) for peer in peers)
-        self.storage = StorageNode(node, lambda stream: stream in streams, config)
-        self.sync = StorageSync(node, lambda _: contacts, Random(1), sync_config)
+        access = AccessTable() if permissions else None
+        self.storage = StorageNode(node, lambda stream: stream in streams, config, access)
+        self.sync = StorageSync(
+            node, lambda _: contacts, Random(1), sync_config, closed=permissions
+        )
         machines: list[Machine] = [self.storage, self.sync]
         super().__init__(node, machines)
         self.time_ns = NOW_NS
@@ -56,6 +61,9 @@ class StorageHost(FakeHost):
         slot, work = self.slow_work.popleft()
         if isinstance(work, Verify):
             self.feed(slot, Verified(work.token, is_signed(work)))
+        elif isinstance(work, CheckAccess):
+            self.slow_work.appendleft((slot, work))
+            super().finish_one()
         else:
             self.feed(slot, self.port.work([(slot, work)], self.time_ns)[0])
         for machine in self.machines:

@@ -5,6 +5,9 @@ signatures       recover and verify, the floor of a relay's throughput
 stream_message   what a stream's publisher signs
 peer_id          the same key as a libp2p peer id
 cipher           authenticated encryption under a shared key
+group_key        what a publisher seals the messages of a stream with
+wrapped_key      a group key on its way to a reader
+group_key_file   the group keys that a node holds, on disk
 keystore         a private key in a file, sealed with a passphrase
 secrets          where passphrases and tokens are, and never what they are
 entropy          the port all randomness comes through, and its seeded twin

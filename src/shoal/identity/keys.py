@@ -64,6 +64,10 @@ class PublicKey:
         """The 33-byte compressed encoding."""
         return self._compressed
 
+    def coordinates(self) -> tuple[int, int]:
+        """x and y, as contracts have them."""
+        return coincurve.PublicKey(self._compressed).point()
+
     def __eq__(self, other: object) -> bool:
         """Equal if the points are."""
         return isinstance(other, PublicKey) and self._compressed == other._compressed
@@ -123,6 +127,10 @@ class PrivateKey:
         """The 65-byte signature over body; the same body gives the same bytes (RFC 6979)."""
         # v above 1 needs an r beyond the group order, which nobody has ever seen (1 in 2^127).
         return self._key.sign_recoverable(keccak256(body), hasher=None)
+
+    def shared_secret(self, other: PublicKey) -> bytes:
+        """Diffie-Hellman with another's key: SHA-256 over the common point, 32 bytes."""
+        return self._key.ecdh(other.to_bytes())
 
     def secret_bytes(self) -> bytes:
         """The secret itself, for a keystore: keep it out of logs, messages and errors."""

@@ -82,6 +82,21 @@ def create_private(path: Path, data: bytes, unique: str) -> None:
         ) from error
 
 
+def replace_private(path: Path, data: bytes, unique: str) -> None:
+    """Write a file, mode 0600, in place of the one that is there, if any: one of them is whole,
+    whatever happens. KeystoreError if that cannot be."""
+    temporary = path.with_name(f".{path.name}.{unique}.tmp")
+    try:
+        try:
+            _write_synced(temporary, data)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise KeystoreError(f"{path} cannot be written: {error.strerror}") from error
+
+
 def _write_synced(path: Path, data: bytes) -> None:
     with os.fdopen(os.open(path, _CREATE_FLAGS, 0o600), "wb") as file:
         file.write(data)

@@ -23,6 +23,8 @@ CONTENT_BYTES_MAX = 512 * KIB  # one message must not stall a link for long
 JSON = 0
 BINARY = 1
 TEXT = 2
+KEYS = 254  # group keys of the publisher, wrapped for those who may read (identity/wrapped_key.py)
+ENCRYPTED = 255  # what it is, is inside (identity/group_key.py)
 
 
 class Position(

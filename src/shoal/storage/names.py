@@ -6,7 +6,7 @@ import hashlib
 from uuid import UUID
 
 from shoal.base.errors import UsageError
-from shoal.base.ids import PARTITIONS_MAX, STREAM_ID_CHARS_MAX, StreamId
+from shoal.base.ids import KEYS_PARTITION, STREAM_ID_CHARS_MAX, StreamId
 from shoal.storage.config import StoreConfig
 from shoal.storage.layout import (
     Place,
@@ -84,8 +84,8 @@ def _stream_key(stream: StreamId) -> bytes:
 
 
 def _check_partition(partition: int) -> None:
-    if not 0 <= partition < PARTITIONS_MAX:
-        raise UsageError(f"partition {partition}: choose one of 0..{PARTITIONS_MAX - 1}")
+    if not 0 <= partition <= KEYS_PARTITION:
+        raise UsageError(f"partition {partition}: choose one of 0..{KEYS_PARTITION}")
 
 
 def _next_number(txn: Txn, table: Table, most: int, name: str) -> int:

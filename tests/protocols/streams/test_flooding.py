@@ -21,9 +21,10 @@ from shoal.kernel.records import (
     Sent,
 )
 from shoal.protocols.streams.chains import ChainTable
+from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.config import HOPS_MAX, NodeConfig
-from shoal.protocols.streams.flooding import Channel, Flooding
+from shoal.protocols.streams.flooding import Flooding
 from shoal.protocols.streams.messages import Close, Flood, VerifiedMessage
 from shoal.protocols.streams.placed import read_placed
 from shoal.protocols.streams.wire import StreamsCodec

@@ -63,6 +63,14 @@ def test_a_tracker_that_comes_or_goes_moves_only_its_own_streams() -> None:
         assert smaller.order(stream) == rest
 
 
+def test_a_pinned_tracker_that_nobody_lists_is_left_out() -> None:
+    listed = TRACKERS[3].node
+    ring = TrackerRing(TRACKERS, lambda stream: (ALICE, listed))
+    order = [contact.node for contact in ring.order(STREAM)]
+    assert order[0] == listed
+    assert sorted(order) == sorted(ring.trackers)
+
+
 def test_pinned_trackers_come_first_in_their_order_and_the_others_after_them() -> None:
     trackers = [contact(id) for id in (ALICE, BOB, CAROL, DAVE)]
     pinned = TrackerRing(trackers, {STREAM: (DAVE, ALICE)}.__getitem__)

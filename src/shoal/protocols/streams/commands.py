@@ -12,6 +12,7 @@ from shoal.base.ids import MessageId, StreamId
 from shoal.identity.stream_message import JSON
 from shoal.protocols.streams.config import DEGREE_MAX
 from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.publisher import Seal
 
 RedundantFeeds = Annotated[int, Meta(ge=0, le=DEGREE_MAX)] | Annotated[str, Meta(pattern="^all$")]
 """How many neighbours besides the fastest send a node each publisher's messages, in settings."""
@@ -48,6 +49,8 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     content: bytes
     content_type: int = JSON
     partition: int = 0
+    seal: Seal | None = None
+    """Encrypts the content, when the message has its id."""
 
 
 class SendReady(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +73,16 @@ class StreamReady(msgspec.Struct, frozen=True, gc=False):
     """Told: this node has its place in the stream's overlay."""
 
     stream: StreamId
+
+
+class StreamRefused(msgspec.Struct, frozen=True, gc=False):
+    """Told: a tracker does not take this node into a stream, or not any more."""
+
+    stream: StreamId
+    later: bool
+    """It cannot find out now what the node may do; it is asked again."""
+    problem: str
+    """Why not, for people."""
 
 
 class PublishAccepted(msgspec.Struct, frozen=True, gc=False):

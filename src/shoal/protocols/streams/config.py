@@ -36,6 +36,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
     join_retry_ns: int = 3 * S_NS
     """A Join without an instruction in return is said again; so is an unanswered Leave."""
 
+    refused_ns: int = 1 * S_NS
+    """A Join that was refused is said again: what was granted a moment ago takes about as long to
+    be known everywhere. An application that may do nothing leaves before that."""
+
     leaving_max: int = 1000
     """Streams that were left while a tracker was away, for it to hear if it is back soon."""
 
@@ -157,6 +161,32 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     held_messages_max: int = 1000
     """Own messages that wait for the first neighbour."""
+
+
+class AccessConfig(msgspec.Struct, frozen=True):
+    """What is remembered of who may do what, where there is a registry."""
+
+    verdicts_max: int = 65_536
+    """Of streams and nodes; each is a few hundred bytes."""
+
+    retry_ns: int = 1 * S_NS
+    """While nobody can say, it is asked for this often."""
+
+    staleness_ns: int = 120 * S_NS
+    """What two nodes believe may be so far apart: the registry's `staleness_s`."""
+
+    held_bytes_max: int = 4 * MIB
+    """What one link may have us hold until it is known whether its publishers may publish: 512
+    small messages, apart from those whose signature is being checked."""
+
+    strangers_burst: int = 1000
+    strangers_refill_ns: int = 100 * MS_NS
+    strangers_links_max: int = 1000
+    """Publishers that one link may have us ask for at once, and then per interval: everybody in a
+    large stream, but not a new one with each message for ever."""
+
+    joins_max: int = 10_000
+    """Joins that wait for the registry, at a tracker."""
 
 
 class TrackerConfig(msgspec.Struct, frozen=True):

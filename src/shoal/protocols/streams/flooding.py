@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-import msgspec
-
 from shoal.base.errors import MalformedMessage
 from shoal.base.ids import INT63_MAX, NodeId, StreamId
 from shoal.base.units import MS_NS, US_NS
+from shoal.kernel.access import Permission
 from shoal.kernel.effects import Effect, Notify, Send, Verify
+from shoal.kernel.inputs import AccessChanged, AccessChecked
 from shoal.kernel.records import (
     Delivered,
     Equivocation,
@@ -29,22 +29,20 @@ from shoal.kernel.records import (
     Rejected,
     Sent,
 )
-from shoal.protocols.streams.chains import ChainTable
+from shoal.protocols.streams.access import AccessTable
+from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.commands import (
     EquivocationSeen,
-    JoinStream,
     MessageArrived,
     MessageTaken,
 )
-from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
+from shoal.protocols.streams.config import HOPS_MAX, NodeConfig
 from shoal.protocols.streams.copies import Copies
-from shoal.protocols.streams.feeds import Feeds
 from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import Announce, Close, Feed, Flood, Want
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import PlacedMessage, read_placed
-from shoal.protocols.streams.recent import RecentMessages
-from shoal.protocols.streams.repair import Repair
+from shoal.protocols.streams.publishers import Pending, Publishers
 
 HANDLING_GAIN = 16  # one message counts a sixteenth: bursts of checks even out
 
@@ -56,71 +54,20 @@ Read = Callable[[bytes], PlacedMessage]
 """What signed bytes say, as read_placed; a simulation has its nodes read each message once."""
 
 
-class Channel:
-    """What flooding needs to know of one stream that this node takes part in."""
-
-    __slots__ = (
-        "active",
-        "feeds",
-        "kept",
-        "neighbours",
-        "ordered",
-        "recent",
-        "repair",
-        "seen",
-        "subscribed",
-    )
-
-    def __init__(
-        self,
-        stream: StreamId,
-        config: NodeConfig,
-        since_ms: int = 0,
-        node: NodeId | None = None,
-        redundant_feeds: int | None = None,
-    ) -> None:
-        self.seen = ChainTable(config, since_ms)
-        self.recent = RecentMessages(config)
-        self.feeds = Feeds(stream, redundant_feeds)
-        self.repair = Repair(stream, self.seen, self.recent, config, node, self.feeds)
-        self.subscribed = False
-        self.kept = False
-        self.ordered = True
-        """Whether the local subscribers want each chain in order."""
-        self.active: tuple[NodeId, ...] = ()
-        """Neighbours that get data."""
-        self.neighbours: frozenset[NodeId] = frozenset()
-        """Whoever data is taken from."""
-
-    def joined(self, command: JoinStream) -> None:
-        """One more reason to be in the stream."""
-        if command.subscribe and not self.subscribed:
-            self.seen.begin_delivery()
-        self.subscribed |= command.subscribe
-        self.kept |= command.keep
-
-
-class _Pending(msgspec.Struct, frozen=True, gc=False):
-    peer: NodeId
-    flood: Flood
-    message: PlacedMessage
-    received_ns: int
-    cost_bytes: int
-
-
 class Flooding:
     """Messages in, messages on, across all streams of a node."""
 
     __slots__ = (
         "_channels",
-        "_config",
         "_meanwhile",
         "_offend",
         "_pending",
         "_pending_bytes",
         "_read",
+        "config",
         "copies",
         "handling_ns",
+        "publishers",
     )
 
     def __init__(
@@ -129,15 +76,18 @@ class Flooding:
         channels: dict[StreamId, Channel],
         offend: Callable[[NodeId, str], list[Effect]],
         read: Read = read_placed,
+        access: AccessTable | None = None,
     ) -> None:
-        self._config = config
+        self.config = config
         self._read = read
         self._channels = channels
         self._offend = offend
-        self._pending: dict[bytes, _Pending] = {}
+        self._pending: dict[bytes, Pending] = {}
         self._pending_bytes: dict[NodeId, int] = {}  # what each link has us hold
         self._meanwhile: dict[bytes, dict[NodeId, Announce]] = {}  # while a check was under way
         self.copies = Copies()
+        self.publishers = None if access is None else Publishers(access, config.freshness_ns)
+        """Who may publish; None: everybody, for there is no registry."""
         self.handling_ns = 0
         """How long new messages have lately been here before they went on."""
 
@@ -173,12 +123,18 @@ class Flooding:
         refusal = self._refusal(channel, message, now_ns)
         if refusal is not None:
             return [Rejected(peer, refusal)]
-        cost_bytes = max(len(signed), PENDING_BYTES_MIN)  # a small one is a check all the same
-        held_bytes = self._pending_bytes.get(peer, 0) + cost_bytes
-        if held_bytes > self._config.pending_bytes_max:
+        publishers = self.publishers
+        if publishers is not None:
+            if publishers.holds(message, signed):
+                return self._again(channel, message, peer)
+            if publishers.judge(id.stream, id.publisher, now_ns) is False:
+                return self._not_permitted(publishers, peer, now_ns)
+        pending = Pending.of(peer, flood, message, now_ns)
+        held_bytes = self._pending_bytes.get(peer, 0) + pending.cost_bytes
+        if held_bytes > self.config.pending_bytes_max:
             return [Rejected(peer, "too-many-unverified")]
         self._pending_bytes[peer] = held_bytes
-        self._pending[signed] = _Pending(peer, flood, message, now_ns, cost_bytes)
+        self._pending[signed] = pending
         return [Verify(id.publisher, signed, signed)]
 
     def filled(self, node: NodeId, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
@@ -207,8 +163,52 @@ class Flooding:
             for neighbour, announce in announced.items():
                 effects.extend(self.feed(neighbour, announce, now_ns))
             return effects
-        message, flood = pending.message, pending.flood
-        id = message.id
+        publishers, id = self.publishers, pending.message.id
+        if publishers is not None:
+            permitted = publishers.judge(id.stream, id.publisher, now_ns)
+            if permitted is None:
+                return publishers.hold(pending, now_ns)
+            if not permitted:
+                return self._not_permitted(publishers, peer, now_ns)
+        return self._take(pending, now_ns)
+
+    def access_checked(self, event: AccessChecked, now_ns: int) -> list[Effect]:
+        """The registry says what a publisher may do: what waits for that is taken, or refused."""
+        publishers = self.publishers
+        assert publishers is not None  # who else has asked
+        judged, effects = publishers.checked(event, now_ns)
+        for pending in judged:
+            if event.verdict.allows(Permission.PUBLISH):
+                effects.extend(self._take(pending, now_ns))
+            else:
+                effects.extend(self._not_permitted(publishers, pending.peer, now_ns))
+        return effects
+
+    def access_changed(self, event: AccessChanged) -> None:
+        """What publishers may do is different, perhaps."""
+        if self.publishers is not None:
+            self.publishers.table.changed(event)
+
+    def ask_again(self, stream: StreamId, publisher: NodeId) -> list[Effect]:
+        """Nobody could say a while ago what a publisher may do."""
+        return [] if self.publishers is None else self.publishers.ask_again(stream, publisher)
+
+    def leave(self, stream: StreamId) -> None:
+        """The node has left a stream."""
+        self.copies.forget()
+        if self.publishers is not None:
+            self.publishers.leave(stream)
+
+    def _not_permitted(self, publishers: Publishers, peer: NodeId, now_ns: int) -> list[Effect]:
+        """Dropped, and not seen: it may be permitted when it comes again."""
+        if publishers.blame(peer, now_ns):
+            return self._offend(peer, "no-permission")
+        return [Rejected(peer, "no-permission")]
+
+    def _take(self, pending: Pending, now_ns: int) -> list[Effect]:
+        """All is well with a message: count it as seen, pass it on, deliver it."""
+        peer, message, flood = pending.peer, pending.message, pending.flood
+        id, signed = message.id, flood.signed
         channel = self._channels.get(id.stream)
         if channel is None:
             return [Rejected(peer, "not-my-stream")]  # left while the check ran
@@ -229,7 +229,7 @@ class Flooding:
         now_us = now_ns // US_NS
         age_us = min(flood.age_us + max(0, now_us - flood.seen_us), INT63_MAX)
         hops = min(flood.hops + 1, HOPS_MAX)
-        effects = [ReceivedFirst(id, peer, hops, age_us)]
+        effects: list[Effect] = [ReceivedFirst(id, peer, hops, age_us)]
         onward = [n for n in channel.active if n != peer]
         feeds = channel.feeds
         if feeds.watched and peer in channel.active:
@@ -301,8 +301,9 @@ class Flooding:
                 return channel.repair.send_again(peer, head, now_ns)
 
     def pending_count(self) -> int:
-        """Messages whose signature is being checked."""
-        return len(self._pending)
+        """Messages that are being checked."""
+        held = 0 if self.publishers is None else self.publishers.held_count()
+        return len(self._pending) + held
 
     def _again(self, channel: Channel, message: PlacedMessage, peer: NodeId) -> list[Effect]:
         again = ReceivedAgain(message.id, peer)
@@ -342,7 +343,7 @@ class Flooding:
             effects.append(Send(Announce(message.id.stream, message.head), told))
         return [peer for peer in peers if peer not in names_only]
 
-    def _seen_meanwhile(self, channel: Channel, pending: _Pending) -> list[Effect]:
+    def _seen_meanwhile(self, channel: Channel, pending: Pending) -> list[Effect]:
         """A good signature under an id that we have: a copy, or a publisher that lies."""
         message, second = pending.message, pending.flood.signed
         first = channel.recent.contradicted(message)
@@ -356,8 +357,8 @@ class Flooding:
     def _refusal(self, channel: Channel, message: PlacedMessage, now_ns: int) -> str | None:
         """Why a message is not taken now, whoever signed it."""
         ahead_ns = message.id.timestamp_ms * MS_NS - now_ns
-        if ahead_ns < -self._config.freshness_ns:
+        if ahead_ns < -self.config.freshness_ns:
             return "stale"
-        if ahead_ns > self._config.future_ns:
+        if ahead_ns > self.config.future_ns:
             return "from-the-future"
         return None if channel.seen.has_room(message.chain, now_ns) else "too-many-chains"

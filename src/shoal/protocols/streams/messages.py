@@ -25,6 +25,9 @@ from shoal.protocols.streams.config import (
     STORAGE_NODES_MAX,
 )
 
+REASON_CHARS_MAX = 500
+SIGNAL_BYTES_MAX = 4096  # what two nodes have to tell each other before there is a link
+
 Neighbours = Annotated[tuple[WireNodeId, ...], Meta(max_length=DEGREE_MAX)]
 
 
@@ -194,6 +197,14 @@ class Probed(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
     rtts: Annotated[tuple[Rtt, ...], Meta(max_length=PROBES_MAX)]
 
 
+class Signal(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False):
+    """Pass this on to my neighbour in a stream, to whom I have no link yet."""
+
+    stream: WireStreamId
+    peer: WireNodeId
+    payload: Annotated[bytes, Meta(max_length=SIGNAL_BYTES_MAX)]
+
+
 class FindStorage(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False):
     """Who keeps this stream? Anybody may ask, whether it is in the stream or not."""
 
@@ -225,6 +236,24 @@ class Left(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
     stream: WireStreamId
 
 
+class Signalled(msgspec.Struct, frozen=True, array_like=True, tag=23, gc=False):
+    """A neighbour of yours in a stream says this; forwards a Signal."""
+
+    stream: WireStreamId
+    peer: WireNodeId
+    payload: Annotated[bytes, Meta(max_length=SIGNAL_BYTES_MAX)]
+
+
+class JoinRefused(msgspec.Struct, frozen=True, array_like=True, tag=24, gc=False):
+    """You are not taken into this stream, or not any more."""
+
+    stream: WireStreamId
+    later: bool
+    """The tracker cannot find out what you may do: say Join again. Else: you may do nothing."""
+    problem: Annotated[str, Meta(max_length=REASON_CHARS_MAX)]
+    """Why not, for people."""
+
+
 class StorageNodes(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=False):
     """These keep the stream, in the order that its owner gave; answers FindStorage."""
 
@@ -247,6 +276,8 @@ NODE_MESSAGES = (
     Instruction,
     Probe,
     Left,
+    JoinRefused,
 )
 TRACKER_MESSAGES = (Join, Leave, Status, Report, Probed, FindStorage)
+SIGNAL_MESSAGES = (Signal, Signalled)  # for machines of their own, at trackers and at nodes
 READER_MESSAGES = (StorageNodes,)  # for whoever reads history, a machine of its own

@@ -16,10 +16,11 @@ from typing import Any
 
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import STREAM_ID_CHARS_MAX, NodeId, StreamId
-from shoal.base.units import MS_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, Notify, Send, SetTimer
 from shoal.kernel.inputs import (
+    AccessChanged,
+    AccessChecked,
     CommandIssued,
     Input,
     LinkClosed,
@@ -31,15 +32,18 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.access import AccessTable
+from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.commands import (
     JoinStream,
     LeaveStream,
     Publish,
     SendReady,
     StreamReady,
+    StreamRefused,
 )
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.flooding import Channel, FeedMessage, Flooding, Read
+from shoal.protocols.streams.flooding import FeedMessage, Flooding, Read
 from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
@@ -51,6 +55,7 @@ from shoal.protocols.streams.messages import (
     Flood,
     Heads,
     Instruction,
+    JoinRefused,
     Left,
     Open,
     Ping,
@@ -59,13 +64,15 @@ from shoal.protocols.streams.messages import (
     Want,
 )
 from shoal.protocols.streams.offences import Offences
-from shoal.protocols.streams.placed import PlacedMessage, read_placed
+from shoal.protocols.streams.placed import read_placed
 from shoal.protocols.streams.probing import PROBE, Prober
 from shoal.protocols.streams.publisher import Publisher, Sign
-from shoal.protocols.streams.publishing import publish, send_ready
+from shoal.protocols.streams.publishers import ACCESS
+from shoal.protocols.streams.publishing import publish, send_held, send_ready
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.rtt import RttMeter
 from shoal.protocols.streams.stream_state import StreamState, join_stream
+from shoal.protocols.streams.ticks import TICKS, tick
 from shoal.protocols.streams.tracker_link import TRACKER
 from shoal.protocols.streams.trackers import SEEK, TRACKER_TIMERS, Trackers
 
@@ -80,11 +87,11 @@ class StreamNode:
         "_flooding",
         "_now_ns",
         "_offences",
-        "_prober",
         "_publisher",
         "_rng",
         "config",
         "node",
+        "prober",
         "rtts",
         "streams",
         "trackers",
@@ -99,7 +106,9 @@ class StreamNode:
         rng: Random,
         config: NodeConfig | None = None,
         read: Read = read_placed,
+        access: AccessTable | None = None,
     ) -> None:
+        """Without a table, everybody may publish: there is no registry."""
         self.node = node
         self.config = config or NodeConfig()
         self.streams: dict[StreamId, StreamState] = {}
@@ -108,9 +117,9 @@ class StreamNode:
         self._rng = rng
         self._publisher = Publisher(node, chain, sign)
         self._channels: dict[StreamId, Channel] = {}
-        self._flooding = Flooding(self.config, self._channels, self._offend, read)
+        self._flooding = Flooding(self.config, self._channels, self._offend, read, access)
         self._offences = Offences(self.config)
-        self._prober = Prober(rng, self.config)
+        self.prober = Prober(rng, self.config)
         self._now_ns = 0
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
@@ -143,6 +152,13 @@ class StreamNode:
         signed: Any = event.token
         return self._flooding.verified(signed, event.valid, self._now_ns)
 
+    def _access_checked(self, event: AccessChecked) -> list[Effect]:
+        return self._flooding.access_checked(event, self._now_ns)
+
+    def _access_changed(self, event: AccessChanged) -> list[Effect]:
+        self._flooding.access_changed(event)
+        return []
+
     def _command(self, event: CommandIssued) -> list[Effect]:
         handler = _COMMANDS.get(type(event.command))
         if handler is None:
@@ -153,7 +169,7 @@ class StreamNode:
         if event.purpose == TRACKER:
             return self.trackers.opened(event.peer, self._now_ns)
         if event.purpose == PROBE:
-            return self._prober.opened(event.peer, self._now_ns)
+            return self.prober.opened(event.peer, self._now_ns)
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
             return [CloseLink(event.peer, event.purpose)]
@@ -163,7 +179,7 @@ class StreamNode:
         if event.purpose == TRACKER:
             return self.trackers.lost(event.peer, self._now_ns)
         if event.purpose == PROBE:
-            return self._prober.lost(event.peer)
+            return self.prober.lost(event.peer)
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
             return []
@@ -182,25 +198,15 @@ class StreamNode:
             return self.trackers.timer(key, self._now_ns)
         name, stream = key[0], key[1]
         if name == PROBE:
-            return self._prober.timed_out(stream)
+            return self.prober.timed_out(stream)
+        if name == ACCESS:
+            return self._flooding.ask_again(stream, key[2])
         state = self.streams.get(stream)
         if state is None:
             return []
-        overlay = state.overlay
-        if name == "repair":
-            effects, ready = state.channel.repair.tick(state.channel.active, self._now_ns)
-            if state.channel.subscribed and state.channel.ordered:
-                effects.extend(self._flooding.deliver(ready, self._now_ns))
-            return effects
-        if name == "heads":
-            told = state.channel.repair.tell_quiet(state.channel.active, self._now_ns)
-            return [*told, SetTimer(key, self.config.heads_ns)]
-        if name == "report":
-            active, handling_ns = state.channel.active, self._flooding.handling_ns
-            return state.reporter.report(
-                overlay.tracker, active, self.rtts, self._now_ns, handling_ns
-            )
-        return self._moved(state, overlay.timer(key, self._now_ns))
+        if name in TICKS:
+            return tick(name, state, self._flooding, self.rtts, self._now_ns)
+        return self._moved(state, state.overlay.timer(key, self._now_ns))
 
     # Messages
 
@@ -208,13 +214,13 @@ class StreamNode:
         return [Send(Pong(message.nonce), (peer,))]
 
     def _on_pong(self, peer: NodeId, message: Pong) -> list[Effect]:
-        probed = self._prober.answered(peer, message.nonce, self._now_ns)
+        probed = self.prober.answered(peer, message.nonce, self._now_ns)
         return self.rtts.answered(peer, message.nonce, self._now_ns) if probed is None else probed
 
     def _on_probe(self, peer: NodeId, message: Probe) -> list[Effect]:
         if self.trackers.at(message.stream) != peer:
             return [Rejected(peer, "not-my-tracker")]
-        return self._prober.asked(self.node, peer, message)
+        return self.prober.asked(self.node, peer, message)
 
     def _on_repair(self, peer: NodeId, message: Heads | Fill | FillDone) -> list[Effect]:
         channel = self._channels.get(message.stream)
@@ -256,6 +262,12 @@ class StreamNode:
             return [Rejected(peer, "not-my-tracker")]
         return self.trackers.left(peer, message.stream, self._now_ns)
 
+    def _on_refused(self, peer: NodeId, message: JoinRefused) -> list[Effect]:
+        if peer != self.trackers.at(message.stream):
+            return [Rejected(peer, "not-my-tracker")]
+        told = Notify(StreamRefused(message.stream, message.later, message.problem))
+        return [told, *self.trackers.refused(peer, message.stream)]
+
     # Commands
 
     def _join(self, command: JoinStream, token: Any) -> list[Effect]:
@@ -277,11 +289,11 @@ class StreamNode:
         if state is None:
             raise UsageError(f"this node is not in stream {command.stream}: nothing to leave")
         del self._channels[command.stream]
-        self._flooding.copies.forget()
+        self._flooding.leave(command.stream)
         effects = state.overlay.leave()
-        for name in ("report", "heads", "repair"):
+        for name in TICKS:
             effects.append(CancelTimer((name, command.stream)))
-        effects.extend(self._prober.forget(command.stream))
+        effects.extend(self.prober.forget(command.stream))
         return effects + self.trackers.leave(command.stream)
 
     def _publish(self, command: Publish, token: Any) -> list[Effect]:
@@ -324,17 +336,8 @@ class StreamNode:
             effects.append(SetTimer(("heads", stream), self.config.heads_ns))
             effects.append(Notify(StreamReady(stream)))
         if state.held and state.ready and after:
-            for message in state.held:
-                effects.extend(self._send_held(state, message))
-            state.held.clear()
+            effects.extend(send_held(state, self._flooding, self.node, self._now_ns))
         return effects
-
-    def _send_held(self, state: StreamState, message: PlacedMessage) -> list[Effect]:
-        age_ns = self._now_ns - message.id.timestamp_ms * MS_NS
-        if age_ns > self.config.freshness_ns:
-            state.channel.seen.take(message)  # or what follows would show a gap
-            return [Rejected(self.node, "held-too-long")]  # everybody would refuse it as stale
-        return self._flooding.originate(state.channel, message, self._now_ns)
 
     def _offend(self, peer: NodeId, reason: str) -> list[Effect]:
         """A peer sent what no honest peer sends: count it, and part with it past the limit."""
@@ -359,6 +362,8 @@ class StreamNode:
 _INPUTS: dict[type[Input], Callable[[StreamNode, Any], list[Effect]]] = {
     MessageReceived: StreamNode._received,
     Verified: StreamNode._verified,
+    AccessChecked: StreamNode._access_checked,
+    AccessChanged: StreamNode._access_changed,
     TimerFired: StreamNode._timer,
     LinkOpened: StreamNode._link_opened,
     LinkClosed: StreamNode._link_lost,
@@ -382,6 +387,7 @@ _MESSAGES: dict[type, Callable[[StreamNode, NodeId, Any], list[Effect]]] = {
     Probe: StreamNode._on_probe,
     Instruction: StreamNode._on_instruction,
     Left: StreamNode._on_left,
+    JoinRefused: StreamNode._on_refused,
 }
 
 _COMMANDS: dict[type, Callable[[StreamNode, Any, Any], list[Effect]]] = {

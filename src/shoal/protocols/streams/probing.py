@@ -65,6 +65,11 @@ class Prober:
                 target.streams[stream] = None
         return [*effects, SetTimer((PROBE, stream), self._config.probe_ns)]
 
+    def streams_of(self, peer: NodeId) -> tuple[StreamId, ...]:
+        """In which streams somebody is being measured."""
+        target = self._targets.get(peer)
+        return () if target is None else tuple(target.streams)
+
     def opened(self, peer: NodeId, now_ns: int) -> list[Effect]:
         """The link to somebody is up."""
         target = self._targets.get(peer)

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shoal.base.errors import UsageError
-from shoal.base.ids import PARTITIONS_MAX, MessageId, NodeId, StreamId
+from shoal.base.ids import KEYS_PARTITION, PARTITIONS_MAX, MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS
-from shoal.identity.stream_message import CONTENT_BYTES_MAX, Body, Position, encode_body
+from shoal.identity.stream_message import (
+    CONTENT_BYTES_MAX,
+    KEYS,
+    Body,
+    Position,
+    encode_body,
+)
 from shoal.protocols.streams.messages import VerifiedMessage
 
 Sign = Callable[[bytes], bytes]
+Seal = Callable[[MessageId, int, bytes], tuple[int, bytes]]
+"""Content type and content as they travel in a stream that is encrypted."""
 
 
 def sign_message(
@@ -18,7 +26,8 @@ def sign_message(
 ) -> VerifiedMessage:
     """The message with this id. The same arguments give the same bytes, whenever it is done, as
     long as the signatures are deterministic: an outbox relies on it."""
-    if not 0 <= id.partition < PARTITIONS_MAX:
+    is_keys = id.partition == KEYS_PARTITION and content_type == KEYS
+    if not is_keys and not 0 <= id.partition < PARTITIONS_MAX:
         raise UsageError(f"partition {id.partition}: choose one of 0..{PARTITIONS_MAX - 1}")
     if not 0 <= content_type <= 255:
         raise UsageError(f"content type {content_type}: it is one byte, 0..255")
@@ -41,7 +50,13 @@ class Publisher:
         self._last: dict[tuple[StreamId, int], Position] = {}
 
     def make(
-        self, stream: StreamId, partition: int, content_type: int, content: bytes, now_ns: int
+        self,
+        stream: StreamId,
+        partition: int,
+        content_type: int,
+        content: bytes,
+        now_ns: int,
+        seal: Seal | None = None,
     ) -> VerifiedMessage:
         """The next message of its chain; its timestamp never falls behind the one before."""
         last = self._last.get((stream, partition))
@@ -49,6 +64,8 @@ class Publisher:
         if last is not None and last.timestamp_ms >= here.timestamp_ms:
             here = Position(last.timestamp_ms, last.sequence + 1)
         id = MessageId(stream, partition, here.timestamp_ms, here.sequence, self._node, self._chain)
+        if seal is not None:
+            content_type, content = seal(id, content_type, content)
         message = sign_message(self._sign, id, last, content_type, content)
         self._last[stream, partition] = here
         return message

@@ -6,8 +6,10 @@ from typing import Any
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId, show_node_id
+from shoal.base.units import MS_NS
 from shoal.kernel.effects import Effect, Notify
-from shoal.kernel.records import Delivered, Published
+from shoal.kernel.records import Delivered, Published, Rejected
+from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.commands import (
     MessageArrived,
     MessageTaken,
@@ -16,7 +18,7 @@ from shoal.protocols.streams.commands import (
     ReadySent,
     SendReady,
 )
-from shoal.protocols.streams.flooding import Channel, Flooding
+from shoal.protocols.streams.flooding import Flooding
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.protocols.streams.placed import place
 from shoal.protocols.streams.publisher import Publisher
@@ -35,7 +37,12 @@ def publish(
     """The next message of the node's own chain; it waits if there is no neighbour yet."""
     hold = state.holds(held_max)
     message = publisher.make(
-        command.stream, command.partition, command.content_type, command.content, now_ns
+        command.stream,
+        command.partition,
+        command.content_type,
+        command.content,
+        now_ns,
+        command.seal,
     )
     placed = place(message)
     effects: list[Effect] = [
@@ -77,6 +84,19 @@ def send_ready(
         effects.extend(flooding.originate(state.channel, placed, now_ns))
         effects.extend(_tell(state.channel, message, now_ns))
     return [*effects, Notify(ReadySent(token, sent=True))]
+
+
+def send_held(state: StreamState, flooding: Flooding, node: NodeId, now_ns: int) -> list[Effect]:
+    """There is a neighbour now: what was published before goes out."""
+    effects: list[Effect] = []
+    for message in state.held:
+        if now_ns - message.id.timestamp_ms * MS_NS > flooding.config.freshness_ns:
+            state.channel.seen.take(message)  # or what follows would show a gap
+            effects.append(Rejected(node, "held-too-long"))  # everybody would refuse it as stale
+        else:
+            effects.extend(flooding.originate(state.channel, message, now_ns))
+    state.held.clear()
+    return effects
 
 
 def _tell(channel: Channel, message: VerifiedMessage, now_ns: int) -> list[Effect]:

@@ -37,7 +37,8 @@ class TrackerRing:
 
     def order(self, stream: StreamId) -> tuple[Contact, ...]:
         """Every tracker, the one to go to first in front."""
-        pins = dict.fromkeys(self._pins_of(stream))
+        # One that the owner pinned and this network does not list cannot be dialled.
+        pins = dict.fromkeys([node for node in self._pins_of(stream) if node in self.trackers])
         others = [node for node in self.trackers if node not in pins]
         others.sort(key=lambda node: (_weight(stream, node), node))
         return tuple([self.trackers[node] for node in (*pins, *others)])

@@ -8,9 +8,9 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId, show_node_id
 from shoal.base.units import MS_NS
 from shoal.protocols.streams.absence import Absence
+from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.commands import JoinStream
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.flooding import Channel
 from shoal.protocols.streams.overlay import Overlay
 from shoal.protocols.streams.placed import PlacedMessage
 from shoal.protocols.streams.reports import Reporter

@@ -11,11 +11,12 @@ from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import US_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Send, SetTimer
-from shoal.protocols.streams.config import PROBES_MAX
+from shoal.kernel.records import InstructionSent, LinkChanged
+from shoal.protocols.streams.config import PROBES_MAX, TrackerConfig
 from shoal.protocols.streams.link_delay import LinkDelay
-from shoal.protocols.streams.messages import Probe, Rtt
+from shoal.protocols.streams.messages import Instruction, Join, Probe, Rtt
 from shoal.protocols.streams.takeover import Takeover
-from shoal.protocols.streams.topology import Pair, Probes, TopologyPolicy
+from shoal.protocols.streams.topology import LinkChanges, Pair, Probes, TopologyPolicy, pair_of
 
 PROBING_MAX = 2 * PROBES_MAX  # of one member: an answer may cross the next question
 
@@ -48,6 +49,47 @@ class TrackedStream(msgspec.Struct):
     def is_settled(self, node: NodeId) -> bool:
         """Whether a member has done what it was last told."""
         return self.members[node].acknowledged
+
+    def is_takeover(self, join: Join, config: TrackerConfig, now_ns: int) -> bool:
+        """Whether a newcomer brings news of a topology, and we have none that is worth more."""
+        small = len(self.members) <= self.policy.degree + 1
+        young = now_ns - self.since_ns < config.settle_max_ns
+        return (small or young) and any(n not in self.members for n in join.neighbours)
+
+    def learn_delay(self, node: NodeId, rtt: Rtt) -> LinkChanges | None:
+        """A member has measured a link; None if it is none."""
+        if rtt.peer not in self.policy.neighbours(node):
+            return None
+        pair = pair_of(node, rtt.peer)
+        known = self.delays.get(pair) or LinkDelay()
+        self.delays[pair] = known.told(pair, node, rtt)
+        return self.policy.delay_learned(node, rtt.peer, rtt.rtt_us * US_NS)
+
+    def changed(self, stream: StreamId, changes: LinkChanges) -> list[Effect]:
+        """Links were cut and made."""
+        for pair in changes.removed:
+            self.delays.pop(pair, None)
+        return [
+            *(LinkChanged(stream, pair.a, pair.b, False) for pair in changes.removed),
+            *(LinkChanged(stream, pair.a, pair.b, True) for pair in changes.added),
+        ]
+
+    def instruct(self, stream: StreamId, node: NodeId, now_ns: int) -> list[Effect]:
+        """Tell a member its neighbours, as of its version."""
+        member = self.members[node]
+        self.unanswered.pop(node, None)
+        self.unanswered[node] = now_ns
+        contacts = tuple([self.members[n].contact for n in self.policy.neighbours(node)])
+        return [
+            Send(Instruction(stream, *member.version, contacts), (node,)),
+            InstructionSent(stream, node, *member.version, len(contacts)),
+        ]
+
+    def resend_timer(self, stream: StreamId, resend_ns: int, now_ns: int) -> list[Effect]:
+        """Wake up when the oldest unanswered instruction is due again."""
+        for oldest_ns in self.unanswered.values():
+            return [SetTimer(("resend", stream), max(0, oldest_ns + resend_ns - now_ns))]
+        return []
 
     def next_round(self, stream: StreamId, now_ns: int) -> list[Effect]:
         """Have the policy's next round come, unless it comes soon enough."""

@@ -20,10 +20,12 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.base.ids import NodeId, StreamId
-from shoal.base.units import MS_NS, US_NS
+from shoal.base.units import MS_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, OpenLink, Send, SetTimer
 from shoal.kernel.inputs import (
+    AccessChanged,
+    AccessChecked,
     Input,
     LinkClosed,
     LinkFailed,
@@ -31,14 +33,13 @@ from shoal.kernel.inputs import (
     Started,
     TimerFired,
 )
-from shoal.kernel.rate_limit import RateLimit
-from shoal.kernel.records import InstructionSent, LinkChanged, MemberChanged, Rejected
+from shoal.kernel.records import MemberChanged, Rejected
+from shoal.protocols.streams.access import AccessTable
+from shoal.protocols.streams.admission import Admission, refuse
 from shoal.protocols.streams.config import STORAGE_NODES_MAX, TrackerConfig
-from shoal.protocols.streams.link_delay import LinkDelay
 from shoal.protocols.streams.messages import (
     TRACKER_MESSAGES,
     FindStorage,
-    Instruction,
     Join,
     Leave,
     Left,
@@ -48,8 +49,9 @@ from shoal.protocols.streams.messages import (
     StorageNodes,
 )
 from shoal.protocols.streams.takeover import Takeover
-from shoal.protocols.streams.topology import LinkChanges, TopologyPolicy, pair_of
+from shoal.protocols.streams.topology import LinkChanges, TopologyPolicy
 from shoal.protocols.streams.tracked_stream import Member, TrackedStream
+from shoal.protocols.streams.tracker_limits import TrackerLimits
 
 MEMBER = "member"  # the purpose of every link to a node
 
@@ -67,7 +69,9 @@ class Tracker:
         make_policy: MakePolicy,
         config: TrackerConfig | None = None,
         storage_of: StorageOf = lambda stream: (),
+        access: AccessTable | None = None,
     ) -> None:
+        """Without a table, everybody may join: there is no registry."""
         self.config = config or TrackerConfig()
         self.streams: dict[StreamId, TrackedStream] = {}
         self.epoch = 0
@@ -76,13 +80,8 @@ class Tracker:
         self._storage_of = storage_of
         self._joined: dict[NodeId, dict[StreamId, None]] = {}  # streams of each linked node
         self._gone: dict[NodeId, None] = {}  # members whose tracker link is down
-        c = self.config
-        self._changes = RateLimit(c.changes_burst, c.changes_refill_ns, c.limited_max)
-        self._node_changes = RateLimit(
-            c.node_changes_burst, c.node_changes_refill_ns, c.limited_max
-        )
-        self._failures = RateLimit(c.failures_burst, c.failures_refill_ns, c.limited_max)
-        self._questions = RateLimit(c.questions_burst, c.questions_refill_ns, c.limited_max)
+        self._limits = TrackerLimits(self.config)
+        self._admission = Admission(access, storage_of)
         self._now_ns = 0
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
@@ -95,6 +94,10 @@ class Tracker:
                 return self._timer(key)
             case LinkClosed(peer) | LinkFailed(peer):
                 return self._link_lost(peer)
+            case AccessChecked():
+                return self._access_checked(event)
+            case AccessChanged():
+                return self._admission.changed(event, self.streams, self._members)
             case Started():
                 self.epoch = max(self.epoch, now_ns // MS_NS)
                 return [SetTimer("sweep", self.config.sweep_ns)]
@@ -113,8 +116,12 @@ class Tracker:
             return [Rejected(peer, "joins-for-another")]
         if join.epoch * MS_NS > self._now_ns + self.config.epoch_ahead_ns:
             return [Rejected(peer, "impossible-epoch"), Send(Left(join.stream), (peer,))]
-        if not self._may_change(peer, join.stream):
+        if not self._limits.may_change(peer, join.stream, self._now_ns):
             return [Rejected(peer, "too-many-joins")]
+        waits = self._admission.wait(peer, join, self._now_ns)
+        return self._admit(peer, join) if waits is None else waits
+
+    def _admit(self, peer: NodeId, join: Join) -> list[Effect]:
         state = self.streams.get(join.stream)
         streams = self._joined.get(peer, {})
         if state is None and len(self.streams) >= self.config.streams_max:
@@ -142,7 +149,7 @@ class Tracker:
             return effects + self._instruct(join.stream, state, (peer,))
         state.members[peer] = Member(join.contact)
         effects.append(MemberChanged(join.stream, peer, True, "join"))
-        if state.takeover is None and self._is_takeover(join, state):
+        if state.takeover is None and state.is_takeover(join, self.config, self._now_ns):
             state.takeover = Takeover(state.policy, self.config, self._now_ns)
         changes = state.policy.join(peer)
         if state.takeover is not None:
@@ -155,7 +162,7 @@ class Tracker:
         if state is None or peer not in state.members:
             return [left]  # our answer to an earlier Leave was lost
         # A node that leaves too often is let go, and waits when it comes back.
-        self._may_change(peer, leave.stream)
+        self._limits.may_change(peer, leave.stream, self._now_ns)
         return [left, *self._remove(leave.stream, peer, "leave")]
 
     def _on_status(self, peer: NodeId, status: Status) -> list[Effect]:
@@ -180,11 +187,8 @@ class Tracker:
         linked = dict.fromkeys(state.policy.neighbours(peer))
         state.members[peer].handling_us = report.handling_us
         for rtt in report.rtts:
-            if rtt.peer in state.policy.neighbours(peer):
-                pair = pair_of(peer, rtt.peer)
-                known = state.delays.get(pair) or LinkDelay()
-                state.delays[pair] = known.told(pair, peer, rtt)
-                changes = state.policy.delay_learned(peer, rtt.peer, rtt.rtt_us * US_NS)
+            changes = state.learn_delay(peer, rtt)
+            if changes is not None:
                 effects.extend(self._apply(report.stream, state, changes))
         crashed = [n for n in report.lost if n in linked and n in self._gone]
         for node in crashed:
@@ -196,26 +200,44 @@ class Tracker:
         return effects + self._links_failed(report.stream, state, peer, failed)
 
     def _on_find_storage(self, peer: NodeId, find: FindStorage) -> list[Effect]:
-        if not self._questions.allow(peer, self._now_ns):
+        if not self._limits.may_ask(peer, self._now_ns):
             return [Rejected(peer, "too-many-questions")]
+        waits = self._admission.wait(peer, find, self._now_ns)
+        return self._name_storage(peer, find) if waits is None else waits
+
+    def _name_storage(self, peer: NodeId, find: FindStorage) -> list[Effect]:
         contacts = self.storage_nodes(find.stream)
         return [Send(StorageNodes(find.stream, contacts), (peer,))]
 
     def storage_nodes(self, stream: StreamId) -> tuple[Contact, ...]:
         """Who keeps a stream. Where a member says that it is reached, it is: its settings may
         name the port of yesterday."""
-        state = self.streams.get(stream)
-        members = {} if state is None else state.members
+        members = self._members(stream)
         contacts = self._storage_of(stream)[:STORAGE_NODES_MAX]
         joined = [members[c.node].contact if c.node in members else c for c in contacts]
         return tuple(j if j.addresses else c for j, c in zip(joined, contacts, strict=True))
 
-    def _may_change(self, peer: NodeId, stream: StreamId) -> bool:
-        in_stream = self._changes.allow((peer, stream), self._now_ns)
-        return self._node_changes.allow(peer, self._now_ns) and in_stream
-
     def _not_a_member(self, peer: NodeId, stream: StreamId) -> list[Effect]:
         return [Rejected(peer, "not-a-member"), Send(Left(stream), (peer,))]
+
+    # Permissions
+
+    def _access_checked(self, event: AccessChecked) -> list[Effect]:
+        stream, node = event.stream, event.who
+        granted, effects = self._admission.checked(event, self._now_ns)
+        for request in granted:
+            if isinstance(request, Join):
+                effects.extend(self._admit(node, request))
+            else:
+                effects.extend(self._name_storage(node, request))
+        if node in self._members(stream) and self._admission.is_out(event):
+            effects.extend(refuse(stream, node, event.verdict))
+            effects.extend(self._remove(stream, node, "revoked"))
+        return effects
+
+    def _members(self, stream: StreamId) -> dict[NodeId, Member]:
+        state = self.streams.get(stream)
+        return {} if state is None else state.members
 
     # Links and timers
 
@@ -241,6 +263,7 @@ class Tracker:
         for stream, state in self.streams.items():
             if state.takeover is None:
                 effects.extend(self._apply(stream, state, state.policy.sweep()))
+            effects.extend(self._admission.look_after(stream, state.members, self._now_ns))
         return effects
 
     def _resend(self, stream: StreamId) -> list[Effect]:
@@ -251,8 +274,8 @@ class Tracker:
         due = [node for node, sent_ns in state.unanswered.items() if sent_ns <= due_ns]
         effects: list[Effect] = []
         for node in due:
-            effects.extend(self._say(stream, state, node))
-        return effects + self._resend_timer(stream, state)
+            effects.extend(state.instruct(stream, node, self._now_ns))
+        return effects + state.resend_timer(stream, self.config.resend_ns, self._now_ns)
 
     # Improving
 
@@ -274,12 +297,6 @@ class Tracker:
         return [] if state.probed(peer, probed.rtts) else [Rejected(peer, "unasked-probe")]
 
     # Taking over
-
-    def _is_takeover(self, join: Join, state: TrackedStream) -> bool:
-        """Whether a newcomer brings news of a topology, and we have none that is worth more."""
-        small = len(state.members) <= state.policy.degree + 1
-        young = self._now_ns - state.since_ns < self.config.settle_max_ns
-        return (small or young) and any(n not in state.members for n in join.neighbours)
 
     def _learn(self, join: Join, state: TrackedStream, takeover: Takeover) -> list[Effect]:
         takeover.came(join.contact.node, join.neighbours, self._now_ns)
@@ -308,7 +325,7 @@ class Tracker:
     ) -> list[Effect]:
         effects: list[Effect] = []
         for other in missing:
-            if not self._failures.allow((peer, stream), self._now_ns):
+            if not self._limits.may_fail(peer, stream, self._now_ns):
                 return [*effects, Rejected(peer, "too-many-failures")]  # it will say so again
             changes = state.policy.link_failed(peer, other)
             effects.extend(self._apply(stream, state, changes))
@@ -347,13 +364,8 @@ class Tracker:
         also: tuple[NodeId, ...] = (),
     ) -> list[Effect]:
         """Turn link changes into records and instructions; see when the next round is due."""
-        for pair in changes.removed:
-            state.delays.pop(pair, None)
-        effects: list[Effect] = [
-            *(LinkChanged(stream, pair.a, pair.b, False) for pair in changes.removed),
-            *(LinkChanged(stream, pair.a, pair.b, True) for pair in changes.added),
-            *state.next_round(stream, self._now_ns),
-        ]
+        effects = state.changed(stream, changes)
+        effects.extend(state.next_round(stream, self._now_ns))
         nodes = dict.fromkeys((*also, *changes.touched()))
         return effects + self._instruct(stream, state, tuple(nodes))
 
@@ -370,24 +382,10 @@ class Tracker:
             self.counter += 1
             member.version = (self.epoch, self.counter)
             member.acknowledged = False
-            effects.extend(self._say(stream, state, node))
-        return effects + self._resend_timer(stream, state) if effects else effects
-
-    def _say(self, stream: StreamId, state: TrackedStream, node: NodeId) -> list[Effect]:
-        member = state.members[node]
-        state.unanswered.pop(node, None)
-        state.unanswered[node] = self._now_ns
-        contacts = tuple([state.members[n].contact for n in state.policy.neighbours(node)])
-        return [
-            Send(Instruction(stream, *member.version, contacts), (node,)),
-            InstructionSent(stream, node, *member.version, len(contacts)),
-        ]
-
-    def _resend_timer(self, stream: StreamId, state: TrackedStream) -> list[Effect]:
-        for oldest_ns in state.unanswered.values():
-            wait_ns = max(0, oldest_ns + self.config.resend_ns - self._now_ns)
-            return [SetTimer(("resend", stream), wait_ns)]
-        return []
+            effects.extend(state.instruct(stream, node, self._now_ns))
+        if not effects:
+            return []
+        return effects + state.resend_timer(stream, self.config.resend_ns, self._now_ns)
 
 
 _MESSAGES: dict[type, Callable[[Tracker, NodeId, Any], list[Effect]]] = {

@@ -177,6 +177,13 @@ class Trackers:
             return []  # as long as we ask at once, it is asked for ever
         return self._say_join(seat, link, now_ns)
 
+    def refused(self, tracker: NodeId, stream: StreamId) -> list[Effect]:
+        """The tracker of a stream does not take us in: that is an answer, and no silence."""
+        seat = self._seats[stream]
+        seat.silences.answered(tracker)
+        seat.answered = False  # no instruction of its counts any more, until it gives one again
+        return [SetTimer(("join", stream), self._config.refused_ns)]
+
     # Links
 
     def opened(self, tracker: NodeId, now_ns: int) -> list[Effect]:

@@ -12,6 +12,7 @@ from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
     READER_MESSAGES,
+    SIGNAL_MESSAGES,
     TRACKER_MESSAGES,
     Announce,
     Close,
@@ -23,6 +24,7 @@ from shoal.protocols.streams.messages import (
     Heads,
     Instruction,
     Join,
+    JoinRefused,
     Leave,
     Left,
     Open,
@@ -31,6 +33,8 @@ from shoal.protocols.streams.messages import (
     Probe,
     Probed,
     Report,
+    Signal,
+    Signalled,
     Status,
     StorageNodes,
     Want,
@@ -56,6 +60,9 @@ AnyMessage = (
     | Instruction
     | Probe
     | Left
+    | JoinRefused
+    | Signal
+    | Signalled
     | FindStorage
     | StorageNodes
 )
@@ -68,7 +75,9 @@ class StreamsCodec:
     """The codec port of the streams protocol."""
 
     number = STREAMS
-    messages: tuple[type, ...] = NODE_MESSAGES + TRACKER_MESSAGES + READER_MESSAGES
+    messages: tuple[type, ...] = (
+        NODE_MESSAGES + TRACKER_MESSAGES + SIGNAL_MESSAGES + READER_MESSAGES
+    )
 
     def encode(self, message: Any) -> bytes:
         """The bytes of one message."""

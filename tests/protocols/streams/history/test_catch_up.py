@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import KEYS_PARTITION, NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send
@@ -75,11 +75,11 @@ def test_messages_of_several_chains_come_back_chain_by_chain() -> None:
     assert chains == {(CAROL, "c"): 35, (BOB, "c"): 5, (CAROL, "d"): 5}
 
 
-def test_every_partition_is_read() -> None:
-    parts = [history(3, partition=partition) for partition in range(4)]
+def test_every_partition_is_read_and_the_keys_of_all() -> None:
+    parts = [history(3, partition=partition) for partition in (0, 1, 2, 3, KEYS_PARTITION)]
     returner = Returner(Keeper([signed for part in parts for signed in part]), partitions=3)
     returner.catch_up(since=Position(0, 0))
-    assert returner.found == [*parts[0], *parts[1], *parts[2]]
+    assert returner.found == [*parts[0], *parts[1], *parts[2], *parts[4]]
 
 
 def test_a_busy_partition_is_not_read_to_its_end() -> None:

@@ -498,7 +498,7 @@ def test_reads_are_bounded_and_their_names_their_own() -> None:
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [
-        (ReadHistory(STREAM, 100, ALL), "partition 100"),
+        (ReadHistory(STREAM, 101, ALL), "partition 101"),
         (ReadHistory(STREAM, 0, LastMessages(0)), "the last 0 messages"),
         (ReadHistory(STREAM, 0, LastMessages(100_001)), "the last 100001 messages"),
         ("nonsense", "no command of a history machine"),

@@ -261,7 +261,7 @@ def array(*items: Any) -> bytes:
         array(9, -1),
         array(9, 2**63),
         array(9),
-        array(4, 1, "s", 100),
+        array(4, 1, "s", 101),
         array(4, 1, "", 0),
         array(3, 1, "s", 0, bytes(15), 0, 1),
         array(3, 1, "s", 0, bytes(16), 0, 0),

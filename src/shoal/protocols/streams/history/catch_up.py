@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import KEYS_PARTITION, NodeId, StreamId
 from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send
 from shoal.protocols.streams.history.commands import (
@@ -86,6 +86,8 @@ class CatchUps:
         def after() -> list[Effect]:
             if partition + 1 < self._partitions_of(stream):
                 return self._read(stream, partition + 1, since)
+            if partition < KEYS_PARTITION:
+                return self._read(stream, KEYS_PARTITION, since)
             return self._over(stream)
 
         command = ReadHistory(stream, partition, MessageRange(since, None), insist=True)

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from shoal.base.errors import InvariantViolated, UsageError
-from shoal.base.ids import PARTITIONS_MAX, NodeId, StreamId
+from shoal.base.ids import KEYS_PARTITION, NodeId, StreamId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, Effect, Notify
 from shoal.kernel.inputs import (
@@ -188,10 +188,8 @@ class HistoryClient:
             raise UsageError(f"a read with token {token!r} is under way: stop it first")
         if len(self._reads) >= self.config.reads_max:
             raise UsageError(f"{len(self._reads)} reads at once: end one before the next")
-        if not 0 <= command.partition < PARTITIONS_MAX:
-            raise UsageError(
-                f"partition {command.partition}: choose one of 0..{PARTITIONS_MAX - 1}"
-            )
+        if not 0 <= command.partition <= KEYS_PARTITION:
+            raise UsageError(f"partition {command.partition}: choose one of 0..{KEYS_PARTITION}")
         what = command.what
         if isinstance(what, LastMessages) and not 1 <= what.count <= LAST_MAX:
             raise UsageError(

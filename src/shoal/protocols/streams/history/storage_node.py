@@ -19,14 +19,17 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import InvariantViolated, MalformedMessage, UsageError
-from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import decode_body
+from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, Effect, Load, Notify, OpenLink, Send, SetTimer
 from shoal.kernel.effects import Store as StoreEffect
 from shoal.kernel.effects import Verify as VerifyEffect
 from shoal.kernel.inputs import (
+    AccessChanged,
+    AccessChecked,
     CommandIssued,
     Input,
     LinkClosed,
@@ -43,6 +46,8 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.access import AccessTable
+from shoal.protocols.streams.history.asked import Asked, AskingPeer, ToKeep, Undecided
 from shoal.protocols.streams.history.config import StorageConfig
 from shoal.protocols.streams.history.disk import (
     DISK_BEHIND,
@@ -70,6 +75,8 @@ from shoal.protocols.streams.messages import VerifiedMessage
 PURPOSE = "storage"
 IDLE = "idle"
 RETAIN = "retain"
+PUBLISH, SUBSCRIBE = int(Permission.PUBLISH), int(Permission.SUBSCRIBE)
+EITHER = PUBLISH | SUBSCRIBE
 
 Question = ReadRange | ReadLast | ReadLog | ReadHeads | CountKept
 
@@ -86,30 +93,6 @@ class StreamWanted(msgspec.Struct, frozen=True, gc=False):
     stream: StreamId
 
 
-class _Peer(msgspec.Struct, eq=False):
-    """Whoever asks."""
-
-    asked_ns: int
-    in_flight: int = 0
-    congested: bool = False
-
-
-class _Asked(msgspec.Struct, eq=False):
-    """The token of a Load."""
-
-    peer: NodeId
-    entry: _Peer
-    request: int
-
-
-class _Keeping(msgspec.Struct, eq=False):
-    """The token of a Verify, then of a Store; nobody asked if it is our own subscriber's."""
-
-    id: MessageId
-    signed: bytes
-    asked: _Asked | None = None
-
-
 class StorageNode:
     """Keeps the streams that `keeps` says yes to."""
 
@@ -120,7 +103,9 @@ class StorageNode:
         node: NodeId,
         keeps: Callable[[StreamId], bool],
         config: StorageConfig | None = None,
+        access: AccessTable | None = None,
     ) -> None:
+        """Without a table, everybody may read and publish: there is no registry."""
         self.node = node
         self.config = config or StorageConfig()
         self.stored = 0
@@ -128,10 +113,12 @@ class StorageNode:
         self.let_go = 0
         """Messages that retention has removed since the start."""
         self._keeps = keeps
-        self._peers: dict[NodeId, _Peer] = {}
-        self._waiting: dict[_Keeping, None] = {}
+        self._peers: dict[NodeId, AskingPeer] = {}
+        self._waiting: dict[ToKeep, None] = {}
         self._waiting_bytes = 0
         self._wanted: dict[StreamId, None] = {}
+        self._access = access
+        self._undecided: dict[tuple[StreamId, NodeId], list[Undecided]] = {}
         config = self.config
         self._rates = RateLimit(
             config.questions_burst, config.questions_refill_ns, config.peers_max
@@ -153,7 +140,11 @@ class StorageNode:
             case Loaded(token, value):
                 return self._loaded(token, value)
             case Verified(token, valid):
-                return self._verified(token, valid)
+                return self._verified(token, valid, now_ns)
+            case AccessChecked():
+                return self._access_checked(event, now_ns)
+            case AccessChanged() if self._access is not None:
+                self._access.changed(event)
             case StoreFailed(token, reason):
                 return self._store_failed(token, reason)
             case TimerFired(key) if key is RETAIN:
@@ -192,12 +183,15 @@ class StorageNode:
 
     def _ask(self, peer: NodeId, question: Question, now_ns: int) -> list[Effect]:
         asked, effects = self._admit(peer, question.request, question.stream, now_ns)
-        if asked is not None:
-            effects.append(Load(encode(question), asked))
-        return effects
+        if asked is None:
+            return effects
+        # Publishers count what of their own is kept, and need not be subscribers.
+        kinds = EITHER if isinstance(question, CountKept) else SUBSCRIBE
+        undecided = Undecided(asked, kinds, Load(encode(question), asked))
+        return effects + self._decide(question.stream, peer, undecided, now_ns)
 
     def _loaded(self, token: Any, value: bytes | None) -> list[Effect]:
-        asked: _Asked = token
+        asked: Asked = token
         if value is None:
             return self._answer(asked, Refused(asked.request, DISK_FAILED))
         answer = decode_answer(value)
@@ -207,7 +201,7 @@ class StorageNode:
 
     def _admit(
         self, peer: NodeId, request: int, stream: StreamId, now_ns: int
-    ) -> tuple[_Asked | None, list[Effect]]:
+    ) -> tuple[Asked | None, list[Effect]]:
         """A question counts until it is answered; or it is refused."""
         entry = self._peers.get(peer)
         if entry is None and len(self._peers) >= self.config.peers_max:
@@ -218,15 +212,53 @@ class StorageNode:
             return None, _refuse(peer, request, "not-kept", "not-kept")
         effects: list[Effect] = []
         if entry is None:
-            entry = self._peers[peer] = _Peer(now_ns)
+            entry = self._peers[peer] = AskingPeer(now_ns)
             effects.append(OpenLink(Contact(peer), PURPOSE, soft=True))
         entry.asked_ns = now_ns
         if entry.congested or entry.in_flight >= self.config.questions_in_flight_max:
             return None, [*effects, *_refuse(peer, request, "busy", "too-many-questions")]
         entry.in_flight += 1
-        return _Asked(peer, entry, request), effects
+        return Asked(peer, entry, request), effects
 
-    def _answer(self, asked: _Asked, answer: Any) -> list[Effect]:
+    # Permissions
+
+    def _decide(
+        self, stream: StreamId, who: NodeId, undecided: Undecided, now_ns: int
+    ) -> list[Effect]:
+        """Do what was asked for if it is permitted; it waits until that is known. There are no more
+        that wait than questions may be under way."""
+        if self._access is None or who == self.node:
+            return self._permit(undecided)
+        verdict = self._access.look(stream, who, now_ns)
+        if verdict is None:
+            self._undecided.setdefault((stream, who), []).append(undecided)
+            return self._access.ask(stream, who)
+        return self._judge(undecided, verdict)
+
+    def _access_checked(self, event: AccessChecked, now_ns: int) -> list[Effect]:
+        assert self._access is not None  # who else has asked
+        verdict = self._access.checked(event, now_ns)
+        effects: list[Effect] = []
+        for undecided in self._undecided.pop((event.stream, event.who), ()):
+            effects.extend(self._judge(undecided, verdict))
+        return effects
+
+    def _judge(self, undecided: Undecided, verdict: Verdict) -> list[Effect]:
+        if verdict.allows(undecided.kinds):
+            return self._permit(undecided)
+        if undecided.keeping is not None:
+            self._done(undecided.keeping)
+        reason = "permission-unknown" if verdict.problem else "no-permission"
+        said = f"{reason}: {verdict.problem}" if verdict.problem else reason
+        refused = self._answer(undecided.asked, Refused(undecided.asked.request, said[:200]))
+        return [Rejected(undecided.asked.peer, reason), *refused]
+
+    def _permit(self, undecided: Undecided) -> list[Effect]:
+        keeping = undecided.keeping
+        wanted = [] if keeping is None else self._tell_wanted(keeping.id.stream)
+        return [*wanted, undecided.work]
+
+    def _answer(self, asked: Asked, answer: Any) -> list[Effect]:
         asked.entry.in_flight -= 1
         if self._peers.get(asked.peer) is not asked.entry:
             return []  # its link is gone, and what it asked over it
@@ -263,44 +295,47 @@ class StorageNode:
             return effects
         if id.timestamp_ms * MS_NS - now_ns > self.config.future_ns:
             return [*effects, *self._decline(asked, "from-the-future")]
-        keeping = _Keeping(id, keep.signed, asked)
+        keeping = ToKeep(id, keep.signed, asked)
         if not self._wait(keeping):
             return [*effects, *self._decline(asked, "busy")]
         return [*effects, VerifyEffect(id.publisher, keep.signed, keeping)]
 
-    def _verified(self, token: Any, valid: bool) -> list[Effect]:
-        keeping: _Keeping = token
+    def _verified(self, token: Any, valid: bool, now_ns: int) -> list[Effect]:
+        keeping: ToKeep = token
+        asked = keeping.asked
+        assert asked is not None  # our own subscriber's were checked before
         if valid:
-            return [*self._tell_wanted(keeping.id.stream), self._store(keeping)]
+            undecided = Undecided(asked, PUBLISH, self._store(keeping), keeping)
+            return self._decide(keeping.id.stream, keeping.id.publisher, undecided, now_ns)
         self._done(keeping)
-        return [] if keeping.asked is None else self._decline(keeping.asked, "bad-signature")
+        return self._decline(asked, "bad-signature")
 
     def _command(self, command: Any) -> list[Effect]:
         if not isinstance(command, KeepMessage):
             raise UsageError(f"{command!r} is no command of a storage node")
-        keeping = _Keeping(command.message.id, command.message.signed)
+        keeping = ToKeep(command.message.id, command.message.signed)
         if not self._wait(keeping):
             return [Rejected(self.node, DISK_BEHIND)]
         return [self._store(keeping)]
 
     def _stored(self, token: Any) -> list[Effect]:
-        keeping: _Keeping = token
+        keeping: ToKeep = token
         self._done(keeping)
         self.stored += 1
         asked = keeping.asked
         return [] if asked is None else self._answer(asked, Kept(asked.request))
 
     def _store_failed(self, token: Any, reason: str) -> list[Effect]:
-        keeping: _Keeping = token
+        keeping: ToKeep = token
         self._done(keeping)
         if keeping.asked is not None:
             return self._decline(keeping.asked, reason)
         return [Rejected(self.node, "disk-" + reason)]
 
-    def _store(self, keeping: _Keeping) -> Effect:
+    def _store(self, keeping: ToKeep) -> StoreEffect:
         return StoreEffect(encode(MessageKey(keeping.id)), keeping.signed, keeping)
 
-    def _wait(self, keeping: _Keeping) -> bool:
+    def _wait(self, keeping: ToKeep) -> bool:
         """Take the message among those that wait, if there is room."""
         size_bytes = self._waiting_bytes + len(keeping.signed)
         full = len(self._waiting) >= self.config.waiting_messages_max
@@ -310,11 +345,11 @@ class StorageNode:
         self._waiting_bytes = size_bytes
         return True
 
-    def _done(self, keeping: _Keeping) -> None:
+    def _done(self, keeping: ToKeep) -> None:
         del self._waiting[keeping]
         self._waiting_bytes -= len(keeping.signed)
 
-    def _decline(self, asked: _Asked, reason: str) -> list[Effect]:
+    def _decline(self, asked: Asked, reason: str) -> list[Effect]:
         refused = self._answer(asked, Refused(asked.request, reason))
         return [Rejected(asked.peer, reason), *refused]
 

@@ -76,13 +76,17 @@ class StorageSync:
         peers_of: Callable[[StreamId], tuple[Contact, ...]],
         rng: Random,
         config: SyncConfig | None = None,
+        *,
+        closed: bool = False,
     ) -> None:
+        """Closed: only a stream's storage nodes are answered. Others read, if they may."""
         self.node = node
         self.config = config or SyncConfig()
         self.replicated = 0
         """Rows of other nodes' logs that were stored since the start."""
         self._peers_of = peers_of
         self._rng = rng
+        self._closed = closed
         self._streams: dict[StreamId, None] = {}
         self._followed = Followed(self.config)
         self._rounds: dict[NodeId, Round] = {}
@@ -206,20 +210,25 @@ class StorageSync:
     # Questions of others
 
     def _question(self, node: NodeId, question: Any) -> list[Effect]:
-        """Whoever asks is answered: readers may have all of this, too."""
+        """Whoever asks is answered, unless it takes permissions to read."""
         if self._answering.get(node, 0) >= self.config.answers_in_flight_max:
             return _refuse(node, question.request, "busy")
         if isinstance(question, AskHeads):
-            kept = tuple([stream for stream in question.streams if stream in self._streams])
+            kept = tuple([s for s in question.streams if self._is_for(s, node)])
             if kept:
                 begin = question.from_partition if kept[0] == question.streams[0] else 0
                 question = AskHeads(question.request, kept, begin)
         else:
-            kept = (question.stream,) if question.stream in self._streams else ()
+            kept = (question.stream,) if self._is_for(question.stream, node) else ()
         if not kept:
             return _refuse(node, question.request, "not-kept")
         self._answering[node] = self._answering.get(node, 0) + 1
         return [Load(encode(question), _Answering(node, question.request))]
+
+    def _is_for(self, stream: StreamId, node: NodeId) -> bool:
+        if stream not in self._streams:
+            return False
+        return not self._closed or any(c.node == node for c in self._peers_of(stream))
 
     def _answer(self, asked: _Answering, value: bytes | None) -> list[Effect]:
         left = self._answering.pop(asked.peer) - 1

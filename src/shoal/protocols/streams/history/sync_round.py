@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, TypeAlias
 
-from shoal.base.ids import PARTITIONS_MAX, StreamId
+from shoal.base.ids import KEYS_PARTITION, StreamId
 from shoal.kernel.effects import CancelTimer, Effect, Load, Send, SetTimer, Store
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.history.disk import (
@@ -187,7 +187,7 @@ class Round:
         assert told is not None
         streams = self._asked_streams()
         spots = {stream: number for number, stream in enumerate(streams)}
-        begin, end = (0, self._spot[1]), (len(streams) - 1, PARTITIONS_MAX - 1)
+        begin, end = (0, self._spot[1]), (len(streams) - 1, KEYS_PARTITION)
         for answer in (told, held):
             if answer.more:
                 end = min(end, _end(answer, spots))
@@ -200,7 +200,7 @@ class Round:
             if begin <= spot <= end:
                 effects.extend(self._find_tails(place, ours.get(_at(place)), held.own))
         number, partition = end[0] + self._spot[0], end[1] + 1
-        self._spot = (number, partition) if partition < PARTITIONS_MAX else (number + 1, 0)
+        self._spot = (number, partition) if partition <= KEYS_PARTITION else (number + 1, 0)
         return [*effects, *self._next()]
 
     def _find_tails(self, theirs: PlaceHeads, ours: PlaceHeads | None, own: bytes) -> list[Effect]:

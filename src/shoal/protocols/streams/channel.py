@@ -1,0 +1,55 @@
+"""What flooding needs to know of one stream that this node takes part in."""
+
+from __future__ import annotations
+
+from shoal.base.ids import NodeId, StreamId
+from shoal.protocols.streams.chains import ChainTable
+from shoal.protocols.streams.commands import JoinStream
+from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.feeds import Feeds
+from shoal.protocols.streams.recent import RecentMessages
+from shoal.protocols.streams.repair import Repair
+
+
+class Channel:
+    """What was seen, what is passed on, and to whom."""
+
+    __slots__ = (
+        "active",
+        "feeds",
+        "kept",
+        "neighbours",
+        "ordered",
+        "recent",
+        "repair",
+        "seen",
+        "subscribed",
+    )
+
+    def __init__(
+        self,
+        stream: StreamId,
+        config: NodeConfig,
+        since_ms: int = 0,
+        node: NodeId | None = None,
+        redundant_feeds: int | None = None,
+    ) -> None:
+        self.seen = ChainTable(config, since_ms)
+        self.recent = RecentMessages(config)
+        self.feeds = Feeds(stream, redundant_feeds)
+        self.repair = Repair(stream, self.seen, self.recent, config, node, self.feeds)
+        self.subscribed = False
+        self.kept = False
+        self.ordered = True
+        """Whether the local subscribers want each chain in order."""
+        self.active: tuple[NodeId, ...] = ()
+        """Neighbours that get data."""
+        self.neighbours: frozenset[NodeId] = frozenset()
+        """Whoever data is taken from."""
+
+    def joined(self, command: JoinStream) -> None:
+        """One more reason to be in the stream."""
+        if command.subscribe and not self.subscribed:
+            self.seen.begin_delivery()
+        self.subscribed |= command.subscribe
+        self.kept |= command.keep

@@ -1,0 +1,42 @@
+"""What a storage node remembers of whoever asks it, and of what it was asked."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.ids import MessageId, NodeId
+from shoal.kernel.effects import Load, Store
+
+
+class AskingPeer(msgspec.Struct, eq=False):
+    """Whoever asks."""
+
+    asked_ns: int
+    in_flight: int = 0
+    congested: bool = False
+
+
+class Asked(msgspec.Struct, eq=False):
+    """A question without an answer; the token of a Load."""
+
+    peer: NodeId
+    entry: AskingPeer
+    request: int
+
+
+class ToKeep(msgspec.Struct, eq=False):
+    """The token of a Verify, then of a Store; nobody asked if it is our own subscriber's."""
+
+    id: MessageId
+    signed: bytes
+    asked: Asked | None = None
+
+
+class Undecided(msgspec.Struct, eq=False):
+    """What is done once it is known that one of these kinds of permission is there."""
+
+    asked: Asked
+    kinds: int
+    work: Load | Store
+    keeping: ToKeep | None = None
+    """Of a Store."""

@@ -1,0 +1,28 @@
+"""What a node does for one stream now and then: repair gaps, tell of quiet chains, report."""
+
+from __future__ import annotations
+
+from shoal.kernel.effects import Effect, SetTimer
+from shoal.protocols.streams.flooding import Flooding
+from shoal.protocols.streams.rtt import RttMeter
+from shoal.protocols.streams.stream_state import StreamState
+
+TICKS = ("repair", "heads", "report")  # the first fields of their timer keys
+
+
+def tick(
+    name: str, state: StreamState, flooding: Flooding, rtts: RttMeter, now_ns: int
+) -> list[Effect]:
+    """One of TICKS ran out."""
+    channel, overlay = state.channel, state.overlay
+    if name == "repair":
+        effects, ready = channel.repair.tick(channel.active, now_ns)
+        if channel.subscribed and channel.ordered:
+            effects.extend(flooding.deliver(ready, now_ns))
+        return effects
+    if name == "heads":
+        told = channel.repair.tell_quiet(channel.active, now_ns)
+        return [*told, SetTimer((name, overlay.stream), flooding.config.heads_ns)]
+    return state.reporter.report(
+        overlay.tracker, channel.active, rtts, now_ns, flooding.handling_ns
+    )
