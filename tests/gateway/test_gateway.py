@@ -211,7 +211,7 @@ def test_without_measurements_there_is_no_estimate_but_an_answer() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "remedy"),
     [
-        ("GET", "/", 404, "GET one of /health, /metrics, /streams"),
+        ("GET", "/", 404, "GET one of /health, /ready, /metrics, /node, /streams"),
         ("GET", "/stream", 404, "GET one of"),
         ("GET", "/streams/x", 404, "GET one of"),
         ("GET", "/streams/0x12/y/topology", 404, "GET /streams lists what is tracked"),

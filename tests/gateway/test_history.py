@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from shoal.cli.serve import reader_of
+from shoal.cli.gateway_doors import doors_of
 from shoal.gateway import Gateway
 from shoal.gateway import history as gateway_history
 from shoal.node import Node
@@ -53,8 +53,7 @@ class Client:
 @asynccontextmanager
 async def gateway_of(node: Node) -> AsyncIterator[Client]:
     disk = None if node.storage is None else node.storage.disk
-    lines = reader_of(node) if node._streams is not None else None
-    gateway = Gateway(node.host, node.tracker, lines=lines, disk=disk)
+    gateway = Gateway(node.host, node.tracker, doors=doors_of(node), disk=disk)
     try:
         await gateway.open("127.0.0.1:0")
         async with aiohttp.ClientSession() as session:
@@ -102,7 +101,9 @@ def test_a_slow_client_is_waited_for_and_one_that_goes_ends_the_read() -> None:
         async with gateway_of(node) as client:
             host, port = client.address.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
-            writer.write(f"GET /streams/{STREAM}/messages HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            writer.write(
+                f"GET /streams/{STREAM}/messages HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            )
             assert b"200" in await reader.readline()
             await until(lambda: node.history._reads, 10)
             before = None
@@ -134,7 +135,9 @@ def test_a_client_that_takes_nothing_is_parted_with(monkeypatch: pytest.MonkeyPa
         async with gateway_of(node) as client:
             host, port = client.address.removeprefix("http://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port), limit=1024)
-            writer.write(f"GET /streams/{STREAM}/messages HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            writer.write(
+                f"GET /streams/{STREAM}/messages HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            )
             assert b"200" in await reader.readline()
             await until(lambda: node.history._reads, 10)
             await until(lambda: not node.history._reads, 10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,6 +20,13 @@ def problem(text: str, **figures: int) -> str:
     return msgspec.json.encode({"error": text, **figures}).decode()
 
 
-def not_found(text: str) -> web.HTTPNotFound:
+def refusal(
+    status: type[web.HTTPException], text: str, headers: Mapping[str, str] | None = None
+) -> web.HTTPException:
+    """A status, with a remedy."""
+    return status(text=problem(text), content_type="application/json", headers=headers)
+
+
+def not_found(text: str) -> web.HTTPException:
     """404, with a remedy."""
-    return web.HTTPNotFound(text=problem(text), content_type="application/json")
+    return refusal(web.HTTPNotFound, text)

@@ -7,35 +7,30 @@ down, and one that goes away, or takes nothing for a minute, ends it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, suppress
-from datetime import datetime
+from typing import Annotated
 
-import msgspec
 from aiohttp import web
+from msgspec import Meta
 
 from shoal.base.errors import NotFound, ShoalError, UsageError
-from shoal.base.ids import PARTITIONS_MAX, StreamId, parse_node_id, parse_stream_id
+from shoal.base.ids import PARTITIONS_MAX, Partition, parse_node_id, parse_stream_id
 from shoal.gateway.answers import problem
+from shoal.gateway.config import STALLED_S
+from shoal.gateway.doors import HistoryQuery, StreamDoor
+from shoal.gateway.routes import NDJSON, Parameter, Route
 from shoal.gateway.values import Explained, Values
 
 LAST_MAX = 100_000
-STALLED_S = 60.0  # a client that takes nothing for so long holds up others
 
-
-class HistoryQuery(msgspec.Struct, frozen=True):
-    """What a client wants to read."""
-
-    stream: StreamId
-    last: int | None = None
-    begin: datetime | None = None
-    end: datetime | None = None
-    partition: int | None = None
-    publisher: str | None = None
-
-
-ReadLines = Callable[[HistoryQuery], AsyncIterator[bytes]]
-"""Lines of JSON, one message each; whoever makes the gateway knows how to read them."""
+LAST = Parameter(
+    "last", Annotated[int, Meta(ge=1, le=LAST_MAX)], "The newest so many of each partition."
+)
+PARTITION = Parameter("partition", Partition, "One partition; all of them otherwise.")
+FROM = Parameter("from", str, "A time: milliseconds since 1970, or as in 2026-01-31T12:00:00Z.")
+TO = Parameter("to", str, "A time, included.")
+PUBLISHER = Parameter("publisher", str, "An address, 0x...")
 
 
 class History:
@@ -45,39 +40,52 @@ class History:
     GET /streams/{id}/messages?from=T&to=T&partition=P&publisher=0x...
     """
 
-    def __init__(self, lines: ReadLines | None) -> None:
-        self._lines = lines
+    def __init__(self, door: StreamDoor | None) -> None:
+        self._door = door
 
-    def add_routes(self, router: web.UrlDispatcher) -> None:
+    def routes(self) -> Iterable[Route]:
         """Serve."""
-        router.add_get("/streams/{id:.+}/messages", self._messages)
+        yield Route(
+            method="GET",
+            path="/streams/{id}/messages",
+            handler=self._messages,
+            summary="History of a stream, one message a line",
+            access="read",
+            parameters=(LAST, FROM, TO, PARTITION, PUBLISHER),
+            media=NDJSON,
+        )
 
     async def _messages(self, request: web.Request) -> web.StreamResponse:
         with Explained():
             query = _history_query(request)
-            if self._lines is None:
+            if self._door is None:
                 raise NotFound("this node knows no tracker, and so no storage: ask another one")
-            lines = self._lines(query)
-        async with aclosing(lines):  # type: ignore[type-var]
-            with Explained():
-                first = await anext(lines, None)
-            response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-            await response.prepare(request)
-            try:
-                if first is not None:
-                    await _write(response, first)
-                    async for line in lines:
-                        await _write(response, line)
-                await response.write_eof()
-            except (ConnectionResetError, TimeoutError):
-                _hang_up(request)  # it went away, or does as if
-            except ShoalError as error:
-                # The status is out already: say it in the last line, and end without an end, so
-                # that nobody takes what came for all of it.
-                with suppress(ConnectionResetError, TimeoutError):
-                    await _write(response, problem(str(error)).encode() + b"\n")
-                _hang_up(request)
-        return response
+            lines = self._door.read(query)
+        return await serve_lines(request, lines)
+
+
+async def serve_lines(request: web.Request, lines: AsyncIterator[bytes]) -> web.StreamResponse:
+    """Lines of JSON, as they are had. What is wrong before the first is said by the status."""
+    async with aclosing(lines):  # type: ignore[type-var]
+        with Explained():
+            first = await anext(lines, None)
+        response = web.StreamResponse(headers={"Content-Type": NDJSON})
+        await response.prepare(request)
+        try:
+            if first is not None:
+                await _write(response, first)
+                async for line in lines:
+                    await _write(response, line)
+            await response.write_eof()
+        except (ConnectionResetError, TimeoutError):
+            hang_up(request)  # it went away, or does as if
+        except ShoalError as error:
+            # The status is out already: say it in the last line, and end without an end, so
+            # that nobody takes what came for all of it.
+            with suppress(ConnectionResetError, TimeoutError):
+                await _write(response, problem(str(error)).encode() + b"\n")
+            hang_up(request)
+    return response
 
 
 async def _write(response: web.StreamResponse, line: bytes) -> None:
@@ -86,7 +94,8 @@ async def _write(response: web.StreamResponse, line: bytes) -> None:
         await response.write(line)
 
 
-def _hang_up(request: web.Request) -> None:
+def hang_up(request: web.Request) -> None:
+    """End without an end."""
     if request.transport is not None:
         request.transport.close()
 

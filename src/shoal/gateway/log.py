@@ -5,8 +5,9 @@ them, so that whoever computes on them checks them himself, and a page is large,
 millions of rows pays for each question.
 
 Leases are the one thing that a client can change here. They cost a place in the store (10,000 of
-them in all, an hour each at most) and hold retention back; so they are taken only of logs that have
-rows here, and the gateway is bound to loopback unless its operator says otherwise.
+them in all, 1,000 of one client, an hour each at most) and hold retention back; so they are taken
+only of logs that have rows here, and the gateway is bound to loopback unless its operator says
+otherwise.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+from uuid import UUID
 
+import msgspec
 from aiohttp import web
+from msgspec import Meta
 
 from shoal.base.errors import NotFound, UsageError
 from shoal.base.ids import (
     INT63_MAX,
     PARTITIONS_MAX,
+    Count,
     NodeId,
+    Partition,
     StreamId,
     parse_stream_id,
     show_node_id,
@@ -40,15 +46,43 @@ from shoal.base.log_pages import (
 )
 from shoal.base.units import S_NS
 from shoal.gateway.answers import json_answer
+from shoal.gateway.client_leases import ClientLeases
+from shoal.gateway.history import FROM, PUBLISHER, TO
 from shoal.gateway.log_reading import LogQuestion, read_json_page, read_page
+from shoal.gateway.routes import Parameter, Route
 from shoal.gateway.values import Explained, Values
 from shoal.identity.stream_message import decode_body
+from shoal.protocols.topics.cid import parse_cid, show_cid
 from shoal.storage.rows import Lease, LogId, LogPage, Row
 from shoal.storage.store import Store
 
 JSON_ROWS_MAX = 1_000
 JSON_ROWS = 100
 LEASE_S_MAX = 3_600
+
+_PARTITION = Parameter("partition", Partition, "0 unless given.")
+_LOG = Parameter("log", UUID, "Its id, as log/heads names them; this node's own unless given.")
+_AFTER = Parameter("after", Count, "Rows after this seq.")
+_UPTO = Parameter("upto", Count, "No row after this seq.")
+_LIMIT = Parameter("limit", Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)], "So many at most.")
+_MINUS = Parameter("minus", str, "UUID:SEQ,...: without what is in those logs up to their seqs.")
+_FORMAT = Parameter("format", Literal["json", "msgpack"], "msgpack is for programs.")
+_TIME = Parameter("time", str, "When it came in.", required=True)
+_HOLDER = Parameter("holder", str, "Whose lease it is.", required=True)
+_SECONDS = Parameter("seconds", Annotated[int, Meta(ge=1, le=LEASE_S_MAX)], "How long it lasts.")
+
+
+class Leased(msgspec.Struct, frozen=True):
+    """A lease that was taken."""
+
+    expires_ns: int
+
+
+class Released(msgspec.Struct, frozen=True):
+    """Whether there was a lease to give back."""
+
+    released: bool
+
 
 T = TypeVar("T")
 
@@ -71,22 +105,68 @@ class Logs:
         store: Store | None,
         node: NodeId,
         keeps: Callable[[StreamId], bool] | None = None,
+        *,
+        topics: bool = False,
     ) -> None:
+        """Of streams, or of topics, by their CIDs, below /topics/{cid}."""
+        self._base = "/topics/{cid}" if topics else "/streams/{id}"
         self._store = store
         self._node = node
         self._keeps = keeps
+        self._leases = ClientLeases()
         # One at a time, beside the disk thread: a reader of logs must not take the machine over.
         # Short questions do not wait behind pages.
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="shoal-log")
         self._asking = ThreadPoolExecutor(1, thread_name_prefix="shoal-heads")
 
-    def add_routes(self, router: web.UrlDispatcher) -> None:
+    def routes(self) -> Iterable[Route]:
         """Serve."""
-        router.add_get("/streams/{id:.+}/log/heads", self._heads)
-        router.add_get("/streams/{id:.+}/log/seek", self._seek)
-        router.add_put("/streams/{id:.+}/log/lease", self._lease)
-        router.add_delete("/streams/{id:.+}/log/lease", self._release)
-        router.add_get("/streams/{id:.+}/log", self._log)
+        yield Route(
+            method="GET",
+            path=f"{self._base}/log/heads",
+            handler=self._heads,
+            summary="What this storage node holds of every log",
+            access="read",
+            answer=StreamHeads,
+        )
+        yield Route(
+            method="GET",
+            path=f"{self._base}/log/seek",
+            handler=self._seek,
+            summary="The first seq that came in at a time or later",
+            access="read",
+            parameters=(_PARTITION, _LOG, _TIME),
+            answer=Sought,
+        )
+        yield Route(
+            method="PUT",
+            path=f"{self._base}/log/lease",
+            handler=self._lease,
+            summary="Hold retention back for a reader",
+            access="read",
+            parameters=(_PARTITION, _LOG, _AFTER, _HOLDER, _SECONDS),
+            answer=Leased,
+        )
+        yield Route(
+            method="DELETE",
+            path=f"{self._base}/log/lease",
+            handler=self._release,
+            summary="Give a lease back",
+            access="read",
+            parameters=(_PARTITION, _LOG, _HOLDER),
+            answer=Released,
+        )
+        yield Route(
+            method="GET",
+            path=f"{self._base}/log",
+            handler=self._log,
+            summary="Rows of a storage node's log after a seq",
+            access="read",
+            parameters=(
+                *(_PARTITION, _LOG, _AFTER, _UPTO, _LIMIT, _MINUS, FROM, TO, PUBLISHER, _FORMAT),
+            ),
+            answer=dict[str, Any],
+        )
 
     def close(self) -> None:
         """Leave no thread behind."""
@@ -118,7 +198,7 @@ class Logs:
             values.check_all_known()
             if for_people:
                 page = await self._read(read_json_page, store, question)
-                return json_answer(_shown(question.log, page))
+                return json_answer(_shown(question.log, page, topic="cid" in request.match_info))
             rows = await self._read(read_page, store, question)
             return web.Response(body=encode_rows(rows), content_type=LOG_MEDIA_TYPE)
 
@@ -130,6 +210,7 @@ class Logs:
             held = {
                 partition: [HeldLog(log, head.first, head.last) for log, head in at.logs.items()]
                 for partition, at in sorted(heads.items())
+                if partition < PARTITIONS_MAX  # the keys of encrypted streams are no content
             }
             kept = bool(held) or (self._keeps is not None and self._keeps(stream))
             return json_answer(StreamHeads(show_node_id(self._node), store.log, kept, held))
@@ -160,6 +241,7 @@ class Logs:
             seconds = values.number("seconds", 1, LEASE_S_MAX, LEASE_S_MAX)
             holder = _holder(values)
             values.check_all_known()
+            client, key = request.remote or "", (holder, log, stream, partition)
 
             def work() -> int:
                 # A lease on a stream that never was here would take one of its names for ever.
@@ -167,22 +249,32 @@ class Logs:
                     raise NotFound(f"log {log} has no rows of {stream!r}, partition {partition}")
                 now_ns = time.time_ns()
                 expires_ns: int = now_ns + seconds * S_NS
+                self._leases.check(client, key, now_ns)
                 store.lease(Lease(holder, log, stream, partition, after, expires_ns), now_ns)
+                self._leases.taken(client, key, expires_ns)
                 return expires_ns
 
-            return json_answer({"expires_ns": await self._work(work)})
+            return json_answer(Leased(await self._work(work)))
 
     async def _release(self, request: web.Request) -> web.Response:
         with Explained():
             store, stream, values = self._asked(request)
             partition, log, holder = _partition(values), _named_log(values), _holder(values)
             values.check_all_known()
-            released = await self._work(store.release, holder, log, stream, partition)
-            return json_answer({"released": released})
+
+            def work() -> bool:
+                self._leases.released((holder, log, stream, partition))
+                return store.release(holder, log, stream, partition)
+
+            released = await self._work(work)
+            return json_answer(Released(released))
 
     def _asked(self, request: web.Request) -> tuple[Store, StreamId, Values]:
         if self._store is None:
             raise NotFound("this node keeps nothing: ask a storage node of the stream")
+        if "cid" in request.match_info:
+            topic = StreamId(show_cid(parse_cid(request.match_info["cid"])))
+            return self._store, topic, Values(request)
         return self._store, parse_stream_id(request.match_info["id"]), Values(request)
 
     async def _read(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -215,13 +307,25 @@ def _ms(when: datetime | None) -> int | None:
     return None if when is None else round(when.timestamp() * 1000)
 
 
-def _shown(log: LogId, page: LogPage) -> dict[str, Any]:
+def _shown(log: LogId, page: LogPage, *, topic: bool) -> dict[str, Any]:
     return {
         "log": str(log),
         "first": page.head.first,
         "last": page.head.last,
         "through": page.through,
-        "rows": [_shown_row(row) for row in page.rows],
+        "rows": [(_shown_event if topic else _shown_row)(row) for row in page.rows],
+    }
+
+
+def _shown_event(row: Row) -> dict[str, Any]:
+    """Of a topic: programs that want more of it decode its block."""
+    return {
+        "seq": row.seq,
+        "ingest_ns": row.ingest_ns,
+        "timestamp_ms": row.id.timestamp_ms,
+        "publisher": show_node_id(NodeId(row.id.publisher)),
+        "cid": row.id.chain,
+        "block": b64encode(row.signed).decode(),
     }
 
 

@@ -11,6 +11,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal.base.errors import ShoalError
+from shoal.gateway.feeds import Feeds
+from shoal.gateway.mqtt.bridge import Bridge
+from shoal.gateway.publishing import Publishing
 from shoal.kernel.records import (
     Delivered,
     Equivocation,
@@ -49,6 +52,8 @@ class Metrics(Collector):
         self._disk = disk
         self._age_counts = [0] * (len(AGE_BUCKETS_US) + 1)
         self._age_sum_us = 0
+        self._answers: dict[tuple[str, int], int] = {}
+        self._parts: tuple[Feeds, Publishing, Bridge | None] | None = None
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -62,6 +67,15 @@ class Metrics(Collector):
             self._age_sum_us += record.age_us
         elif isinstance(record, Rejected):
             self._rejected[record.reason] = self._rejected.get(record.reason, 0) + 1
+
+    def watch_gateway(self, feeds: Feeds, publishing: Publishing, bridge: Bridge | None) -> None:
+        """Tell of the gateway's own parts, too."""
+        self._parts = (feeds, publishing, bridge)
+
+    def answered(self, route: str, status: int) -> None:
+        """A request was answered."""
+        key = (route, status)
+        self._answers[key] = self._answers.get(key, 0) + 1
 
     def text(self) -> bytes:
         """The metrics in Prometheus' text format."""
@@ -83,6 +97,32 @@ class Metrics(Collector):
         yield self._ages()
         if self._disk is not None:
             yield from _storage(self._disk)
+        if self._parts is not None:
+            yield from self._gateway(*self._parts)
+
+    def _gateway(
+        self, feeds: Feeds, publishing: Publishing, bridge: Bridge | None
+    ) -> Iterator[Metric]:
+        answers = CounterMetricFamily(
+            "shoal_gateway_requests", "Requests that were answered.", labels=["route", "status"]
+        )
+        for (route, status), count in self._answers.items():
+            answers.add_metric([route, str(status)], count)
+        yield answers
+        yield GaugeMetricFamily(
+            "shoal_gateway_subscribers",
+            "Subscribers over HTTP and WebSocket.",
+            value=feeds.subscribers,
+        )
+        yield _counter("gateway_published", "Messages that came in by HTTP.", publishing.messages)
+        yield _counter("gateway_dropped", "What subscribers were too slow for.", feeds.gone)
+        if bridge is not None:
+            yield GaugeMetricFamily(
+                "shoal_mqtt_connected", "1 if the broker is there, else 0.", value=bridge.connected
+            )
+            yield _counter("mqtt_taken", "Messages that came from the broker.", bridge.taken)
+            yield _counter("mqtt_sent", "Messages for the broker.", bridge.sent)
+            yield _counter("mqtt_dropped", "Messages that were not passed on.", bridge.dropped)
 
     def _ages(self) -> HistogramMetricFamily:
         buckets, total = [], 0
@@ -95,6 +135,12 @@ class Metrics(Collector):
         )
         ages.add_metric([], buckets, self._age_sum_us / 1e6)
         return ages
+
+
+def _counter(name: str, help_text: str, value: int) -> CounterMetricFamily:
+    counter = CounterMetricFamily(f"shoal_{name}", help_text)
+    counter.add_metric([], value)
+    return counter
 
 
 def _storage(disk: StoreDisk) -> Iterator[Metric]:

@@ -7,8 +7,8 @@ Whoever is told 429 waits and tries again; whoever is told 409 has been fenced, 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
@@ -26,13 +26,13 @@ from shoal.base.outbox_requests import (
 )
 from shoal.base.units import KIB
 from shoal.gateway.answers import json_answer, not_found, problem
+from shoal.gateway.bodies import read_body, read_json
+from shoal.gateway.routes import BINARY, JSON, Body, Parameter, Route
 from shoal.storage.errors import Fenced, NotStaged, OutboxFull, OutboxTooSmall, StoreError
 from shoal.storage.outbox_types import Attempt, ChunkPlace, SealAnswer
 
 RETRY_S = 1  # what a full outbox asks a task to wait
 SMALL_BYTES_MAX = 16 * KIB
-
-T = TypeVar("T")
 
 _stage_decoder = msgspec.msgpack.Decoder(StageRequest)
 
@@ -68,17 +68,37 @@ class OutboxRoutes:
     def __init__(self, door: OutboxDoor | None) -> None:
         self._door = door
 
-    def add_routes(self, router: web.UrlDispatcher) -> None:
+    def routes(self) -> Iterable[Route]:
         """Serve."""
-        router.add_post("/outbox/epoch", self._epoch)
-        router.add_post("/outbox/stage", self._stage)
-        router.add_post("/outbox/seal", self._seal)
-        router.add_post("/outbox/discard", self._discard)
-        router.add_get("/outbox", self._state)
+        small, seal, stage = SMALL_BYTES_MAX, SEAL_BYTES_MAX, BODY_BYTES_MAX
+        for name, handler, summary, media, form, bytes_max in (
+            ("epoch", self._epoch, "Begin a run of a query", JSON, EpochRequest, small),
+            ("stage", self._stage, "Hand in a chunk of rows, as msgpack", BINARY, None, stage),
+            ("seal", self._seal, "Say which attempts are the batch", JSON, SealRequest, seal),
+            ("discard", self._discard, "Give a batch up", JSON, DiscardRequest, small),
+        ):
+            yield Route(
+                method="POST",
+                path=f"/outbox/{name}",
+                handler=handler,
+                summary=f"Spark's sink: {summary[0].lower()}{summary[1:]}",
+                access="token",
+                body=Body(((media, form),), bytes_max),
+                answer=dict[str, Any],
+            )
+        yield Route(
+            method="GET",
+            path="/outbox",
+            handler=self._state,
+            summary="Spark's sink: what is held, of all queries or one",
+            access="token",
+            parameters=(Parameter("query", str, "The id of a query."),),
+            answer=Any,
+        )
 
     async def _epoch(self, request: web.Request) -> web.Response:
         door = self._admitted(request)
-        asked = await _json(request, EpochRequest, SMALL_BYTES_MAX)
+        asked = await read_json(request, EpochRequest, SMALL_BYTES_MAX)
         with _Explained():
             stream = parse_stream_id(asked.stream)
             epoch = await door.take_epoch(asked.query, asked.run, stream, once=asked.once)
@@ -86,7 +106,7 @@ class OutboxRoutes:
 
     async def _stage(self, request: web.Request) -> web.Response:
         door = self._admitted(request)
-        body = await _body(request, BODY_BYTES_MAX)
+        body = await read_body(request, BODY_BYTES_MAX)
         with _Explained():
             try:
                 asked = _stage_decoder.decode(body)
@@ -100,7 +120,7 @@ class OutboxRoutes:
 
     async def _seal(self, request: web.Request) -> web.Response:
         door = self._admitted(request)
-        asked = await _json(request, SealRequest, SEAL_BYTES_MAX)
+        asked = await read_json(request, SealRequest, SEAL_BYTES_MAX)
         attempts = [Attempt(one.partition, one.attempt, one.chunks) for one in asked.attempts]
         with _Explained():
             answer = await door.seal(asked.query, asked.epoch, asked.batch, attempts)
@@ -108,7 +128,7 @@ class OutboxRoutes:
 
     async def _discard(self, request: web.Request) -> web.Response:
         door = self._admitted(request)
-        asked = await _json(request, DiscardRequest, SMALL_BYTES_MAX)
+        asked = await read_json(request, DiscardRequest, SMALL_BYTES_MAX)
         with _Explained():
             await door.discard(asked.query, asked.epoch, asked.batch)
         return json_answer({})
@@ -131,30 +151,6 @@ class OutboxRoutes:
                 content_type="application/json",
             )
         return self._door
-
-
-async def _body(request: web.Request, bytes_max: int) -> bytes:
-    """All of it, unless it is too much: the server's own limit is for questions."""
-    body = bytearray()
-    async for piece in request.content.iter_any():
-        body += piece
-        if len(body) > bytes_max:
-            raise web.HTTPRequestEntityTooLarge(
-                bytes_max,
-                len(body),
-                text=problem(f"more than {bytes_max} bytes: send smaller chunks"),
-                content_type="application/json",
-            )
-    return bytes(body)
-
-
-async def _json(request: web.Request, kind: type[T], bytes_max: int) -> T:
-    body = await _body(request, bytes_max)
-    with _Explained():
-        try:
-            return msgspec.json.decode(body, type=kind)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise UsageError(f"{request.path}: {error}") from None
 
 
 class _Explained:

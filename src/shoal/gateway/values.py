@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from math import nan
 from typing import Any
 from uuid import UUID
 
@@ -11,17 +12,24 @@ from aiohttp import web
 from shoal.base.errors import (
     HistoryUnavailable,
     NotFound,
+    NotPermitted,
     OffsetExpired,
+    RegistryRefused,
+    RegistryUnavailable,
+    SearchUnavailable,
     ShoalError,
+    TopicUnavailable,
     UsageError,
 )
 from shoal.base.ids import INT63_MAX, NodeId, parse_node_id
 from shoal.base.offsets import MINUS_MAX
 from shoal.base.times import parse_time
-from shoal.gateway.answers import not_found, problem
+from shoal.gateway.answers import problem
+from shoal.gateway.feeds import TooManySubscribers
 from shoal.storage.errors import StoreError
 
 DIGITS_MAX = 19  # of 2**63 - 1
+API_KEY = "api_key"  # it was looked at before
 
 
 class Values:
@@ -38,6 +46,18 @@ class Values:
     def number(self, name: str, least: int, most: int, otherwise: Any) -> Any:
         text = self.get(name)
         return otherwise if text is None else _whole(name, text, least, most)
+
+    def decimal(self, name: str, least: float, most: float, otherwise: Any) -> Any:
+        text = self.get(name)
+        if text is None:
+            return otherwise
+        try:
+            value = float(text)
+        except ValueError:
+            value = nan
+        if not least <= value <= most:
+            raise UsageError(f"{name}={text[:100]}: give a number, {least:g} to {most:g}")
+        return value
 
     def time(self, name: str) -> datetime | None:
         text = self.get(name)
@@ -68,7 +88,7 @@ class Values:
 
     def check_all_known(self) -> None:
         for name in self._query:
-            if name not in self._known:
+            if name not in self._known and name != API_KEY:
                 raise UsageError(f"{name}=: no such value: give {', '.join(self._known)}")
 
 
@@ -87,11 +107,26 @@ def _log_id(name: str, text: str) -> UUID:
 
 
 _STATUS: tuple[tuple[type[ShoalError], type[web.HTTPException]], ...] = (
+    (NotFound, web.HTTPNotFound),
     (OffsetExpired, web.HTTPGone),
+    (NotPermitted, web.HTTPForbidden),
+    (RegistryRefused, web.HTTPForbidden),
     (UsageError, web.HTTPBadRequest),
     (HistoryUnavailable, web.HTTPServiceUnavailable),
+    (TopicUnavailable, web.HTTPServiceUnavailable),
+    (SearchUnavailable, web.HTTPServiceUnavailable),
+    (RegistryUnavailable, web.HTTPServiceUnavailable),
+    (TooManySubscribers, web.HTTPServiceUnavailable),
     (StoreError, web.HTTPServiceUnavailable),
 )
+
+
+def status_of(error: ShoalError) -> int:
+    """The status that says so; of what nobody foresaw, that it is our fault."""
+    for raised, status in _STATUS:
+        if isinstance(error, raised):
+            return status.status_code
+    return web.HTTPInternalServerError.status_code
 
 
 class Explained:
@@ -101,8 +136,6 @@ class Explained:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, NotFound):
-            raise not_found(str(error)) from error
         for raised, status in _STATUS:
             if isinstance(error, raised):
                 left = {}

@@ -1,0 +1,91 @@
+"""How a gateway is set up, and its bounds."""
+
+from __future__ import annotations
+
+import ssl
+from ipaddress import ip_address
+from pathlib import Path
+
+import msgspec
+
+from shoal.base.errors import ConfigError, UsageError
+from shoal.base.units import KIB, MIB
+
+PORT_MAX = 65_535
+
+QUESTION_BYTES_MAX = 64 * KIB
+"""The body of a request that has no bound of its own."""
+LINES_BYTES_MAX = 8 * MIB
+"""Messages in one request: sixteen of the largest."""
+LINES_MAX = 10_000
+SUBSCRIBER_QUEUE_MAX = 1_000
+"""Messages that wait for one slow subscriber; then the oldest go, and it is told."""
+SUBSCRIBERS_MAX = 20_000
+HEARTBEAT_S = 15.0
+"""Of silence; proxies close connections after 30 to 60 s of it."""
+STALLED_S = 60.0
+"""A client that takes nothing for so long holds up others."""
+ADDRESSES_MAX = 10_000
+"""Addresses and keys whose rates are remembered."""
+
+
+class GatewayConfig(msgspec.Struct, frozen=True):
+    """What an operator decides."""
+
+    keys: Path | None = None
+    """The file of API keys; without it nobody is asked for one."""
+    open_to_all: bool = False
+    """Serve beyond loopback without keys."""
+    certificate: Path | None = None
+    private_key: Path | None = None
+    """PEM files; with a certificate it is HTTPS. The key may be in the certificate's file."""
+    origins: tuple[str, ...] = ()
+    """Web pages of these origins may ask; "*" is all of them."""
+    hosts: tuple[str, ...] = ()
+    """More names under which a gateway on loopback is reached, as through a proxy."""
+    requests_per_s: float = 1_000.0
+    burst: int = 2_000
+    """Of one key, and of one address."""
+
+    def tls(self) -> ssl.SSLContext | None:
+        """How HTTPS is served, if there is a certificate."""
+        if self.certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.certificate, self.private_key)
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigError(
+                f"gateway.certificate: {self.certificate}: {error}: give PEM files with the"
+                " certificate and its private_key"
+            ) from error
+        return context
+
+    def check_listen(self, host: str) -> None:
+        """Refuse to serve strangers by accident."""
+        if not is_loopback(host) and self.keys is None and not self.open_to_all:
+            raise ConfigError(
+                f"gateway listen = {host!r} is beyond loopback, where anybody could use this node:"
+                " name a file of keys (keys = ... under [gateway], `shoal gateway key new` makes"
+                " one), or write open_to_all = true"
+            )
+
+
+def split_listen(listen: str) -> tuple[str, int]:
+    """Host and port."""
+    host, _, port = listen.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
+        raise UsageError(f"gateway listen = {listen!r}: write host:port, as in 127.0.0.1:7780")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name can only be this machine's own; others may be anybody's."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

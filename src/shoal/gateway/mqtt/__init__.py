@@ -1,0 +1,1 @@
+"""A bridge between streams and the topics of an MQTT broker."""

@@ -1,0 +1,188 @@
+"""Streams and MQTT topics that are one: what is published on one side comes out on the other.
+
+What came from the other side does not go back there:
+- a message that this bridge took from the broker is known by its id when the stream brings it;
+- in MQTT 5 the broker does not send us our own messages (No Local), and each one says which stream
+  it is of, so that another bridge of that stream does not take it in;
+- MQTT 3.1.1 has neither: what this bridge sent is known by its digest when it comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from shoal.base.errors import NotPermitted, RegistryRefused, ShoalError
+from shoal.base.ids import StreamId
+from shoal.gateway.doors import LATEST, PublishOptions, StreamDoor, show_message_id
+from shoal.gateway.mqtt.packets import Publish, matches
+from shoal.gateway.mqtt.session import Address, Session
+from shoal.identity.stream_message import CONTENT_BYTES_MAX
+
+MARK = "shoal-stream"
+REMEMBERED_MAX = 10_000
+RETRY_S = 5.0
+
+log = logging.getLogger("shoal.gateway")
+
+
+class Mapped(msgspec.Struct, frozen=True):
+    """A topic, or a pattern of topics, and its stream."""
+
+    topic: str
+    stream: StreamId
+    direction: Literal["in", "out", "both"]
+
+    @property
+    def is_pattern(self) -> bool:
+        return "+" in self.topic or "#" in self.topic
+
+
+class BridgeConfig(msgspec.Struct, frozen=True):
+    """What an operator decides."""
+
+    address: Address
+    mappings: Sequence[Mapped]
+
+
+class Bridge:
+    """One broker and the streams of this node."""
+
+    def __init__(self, door: StreamDoor, config: BridgeConfig) -> None:
+        self.taken = 0
+        """Messages from the broker that were published to streams."""
+        self.sent = 0
+        """Messages of streams that were handed to the broker, or wait for it."""
+        self.refused = 0
+        """Messages of the broker that no stream takes: too large, or not permitted."""
+        self._door = door
+        self._version = config.address.version
+        self._inward = [one for one in config.mappings if one.direction != "out"]
+        self._outward = [one for one in config.mappings if one.direction != "in"]
+        filters = list(dict.fromkeys(one.topic for one in self._inward))
+        self.session = Session(config.address, filters, self._take)
+        self._came_in = _Remembered()
+        self._went_out = _Remembered()
+        # A stream brings a message before the one who published it knows its id.
+        self._publishing = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def connected(self) -> bool:
+        """Whether the broker is there."""
+        return self.session.connected
+
+    @property
+    def dropped(self) -> int:
+        """Messages that did not get to the other side, and will not."""
+        return self.refused + self.session.dropped
+
+    def start(self) -> None:
+        """Begin; problems are in the log, and in `session.problem`."""
+        self._tasks = [
+            asyncio.create_task(self.session.run()),
+            *[asyncio.create_task(self._follow(one)) for one in self._outward],
+        ]
+
+    async def close(self) -> None:
+        """Stop; what is not acknowledged yet is lost."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks = []
+
+    # From the broker
+
+    async def _take(self, message: Publish) -> None:
+        """Publish a message of the broker, to each stream that wants it. What is raised here breaks
+        the connection: the broker sends the message again."""
+        if self._went_out.recall(_digest(message.topic, message.payload)):
+            return
+        for one in self._inward:
+            if not matches(one.topic, message.topic) or (MARK, one.stream) in message.marks:
+                continue
+            if len(message.payload) > CONTENT_BYTES_MAX // 2:  # base64 in JSON takes more
+                self.refused += 1
+                continue
+            content = content_of(message.payload)
+            if one.is_pattern:
+                content = {"topic": message.topic, "payload": content}
+            try:
+                async with self._publishing:
+                    options = PublishOptions(key=message.topic)
+                    id = await self._door.publish(one.stream, content, options)
+                    self._came_in.note(show_message_id(id))
+                self.taken += 1
+            except (NotPermitted, RegistryRefused) as error:
+                self.refused += 1  # it would be the same the next time
+                log.warning("%s takes nothing from MQTT: %s", one.stream, error)
+
+    # To the broker
+
+    async def _follow(self, one: Mapped) -> None:
+        while True:
+            try:
+                async with self._door.subscribe(one.stream, LATEST) as messages:
+                    async for told in messages:
+                        async with self._publishing:
+                            own = self._came_in.recall(told.id)
+                        if not own:
+                            self._send(one, told.content)
+                    return  # the node is closed
+            except ShoalError as error:
+                log.warning("%s does not go to MQTT: %s", one.stream, error)
+            await asyncio.sleep(RETRY_S)
+
+    def _send(self, one: Mapped, content: Any) -> None:
+        payload = payload_of(content)
+        if self._version == "3.1.1" and one.direction == "both":
+            self._went_out.note(_digest(one.topic, payload))
+        self.session.send(Publish(one.topic, payload, marks=((MARK, one.stream),)))
+        self.sent += 1
+
+
+class _Remembered:
+    """How often each of the last so many names was noted, and not recalled since."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def note(self, name: str) -> None:
+        self._counts[name] = self._counts.pop(name, 0) + 1
+        if len(self._counts) > REMEMBERED_MAX:
+            del self._counts[next(iter(self._counts))]
+
+    def recall(self, name: str) -> bool:
+        count = self._counts.pop(name, 0)
+        if count > 1:
+            self._counts[name] = count - 1
+        return count > 0
+
+
+def content_of(payload: bytes) -> Any:
+    """What a payload means: MQTT does not say. JSON if it is JSON, else text if it is text."""
+    try:
+        return msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return payload
+
+
+def payload_of(content: Any) -> bytes:
+    """The same the other way: bytes and text as they are, the rest as JSON."""
+    if isinstance(content, bytes):
+        return content
+    return content.encode() if isinstance(content, str) else msgspec.json.encode(content)
+
+
+def _digest(topic: str, payload: bytes) -> str:
+    return hashlib.sha256(topic.encode() + b"\0" + payload).hexdigest()

@@ -1,0 +1,217 @@
+"""One connection to a broker, and the session that outlives it.
+
+Messages to the broker wait here until it has acknowledged them, bounded; after a break those that
+it has not are sent again. Messages from the broker are acknowledged when they were taken: what was
+not, it sends again. So each way a message comes at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from shoal.base.errors import RemoteError, ShoalError
+from shoal.gateway.mqtt import packets
+from shoal.gateway.mqtt.packets import (
+    ConnAck,
+    Credentials,
+    Disconnected,
+    Packet,
+    PubAck,
+    Publish,
+    Reader,
+    SubAck,
+    Version,
+)
+
+KEEP_ALIVE_S = 30
+CONNECT_S = 10.0
+RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+WAITING_MAX = 10_000
+"""Messages for a broker that is away; then the oldest go."""
+UNDER_WAY_MAX = 64
+REFUSED = 128  # codes from here on
+READ_BYTES = 64 * 1024
+
+Take = Callable[[Publish], Awaitable[None]]
+
+log = logging.getLogger("shoal.gateway")
+
+
+class BrokerProblem(ShoalError):
+    """A broker cannot be reached, or does not want us."""
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a broker is, and who we are there."""
+
+    host: str
+    port: int
+    who: Credentials
+    version: Version = "5"
+    tls: ssl.SSLContext | None = None
+
+
+class Session:
+    """Runs until it is cancelled; reconnects by itself."""
+
+    def __init__(self, address: Address, filters: Sequence[str], take: Take) -> None:
+        self.connected = False
+        self.problem: str | None = "not connected yet"
+        self.dropped = 0
+        """Messages that waited too long for a broker that was away, or that it did not want."""
+        self._address = address
+        self._filters = filters
+        self._take = take
+        self._waiting: deque[Publish] = deque()
+        self._under_way: dict[int, Publish] = {}
+        self._next_id = 0
+        self._under_way_max = UNDER_WAY_MAX
+        self._bytes_max = packets.PACKET_BYTES_MAX
+        self._writer: asyncio.StreamWriter | None = None
+
+    def send(self, message: Publish) -> None:
+        """A message for the broker; never waits."""
+        if len(self._waiting) >= WAITING_MAX:
+            self._waiting.popleft()
+            self.dropped += 1
+        self._waiting.append(message)
+        self._push()
+
+    async def run(self) -> None:
+        """Be connected, for ever."""
+        failures = 0
+        while True:
+            try:
+                await self._connect_and_talk()
+            except (OSError, TimeoutError, RemoteError, ShoalError) as error:
+                failures = 0 if self.connected else failures + 1
+                problem = str(error) or type(error).__name__
+                if problem != self.problem:
+                    log.warning("MQTT broker %s: %s", self._address.host, problem)
+                self.problem = problem
+            finally:
+                self.connected = False
+                self._writer = None
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+
+    # One connection
+
+    async def _connect_and_talk(self) -> None:
+        at, reader = self._address, Reader(self._address.version)
+        async with asyncio.timeout(CONNECT_S):
+            stream, writer = await asyncio.open_connection(at.host, at.port, ssl=at.tls)
+        try:
+            writer.write(packets.connect(at.version, at.who, KEEP_ALIVE_S))
+            async with asyncio.timeout(CONNECT_S):
+                first = await self._first(stream, reader)
+            self._begin(first, writer)
+            pinging = asyncio.create_task(_ping(writer))
+            try:
+                await self._listen(stream, reader, writer)
+            finally:
+                pinging.cancel()
+                await asyncio.wait([pinging])
+        except asyncio.CancelledError:
+            writer.write(packets.disconnect())
+            raise
+        finally:
+            writer.close()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(CONNECT_S):
+                    await writer.wait_closed()
+
+    async def _first(self, stream: asyncio.StreamReader, reader: Reader) -> ConnAck:
+        while True:
+            for packet in reader.feed(await _some(stream)):
+                if isinstance(packet, ConnAck):
+                    return packet
+                raise BrokerProblem(f"it began with {type(packet).__name__}: is it a broker?")
+
+    def _begin(self, accepted: ConnAck, writer: asyncio.StreamWriter) -> None:
+        if accepted.code:
+            raise BrokerProblem(
+                f"it refuses us with code {accepted.code}: check user, password and version under"
+                " [mqtt]"
+            )
+        self._under_way_max = min(UNDER_WAY_MAX, accepted.receive_max)
+        self._bytes_max = accepted.packet_bytes_max
+        self._writer, self.connected, self.problem = writer, True, None
+        if self._filters:
+            id = self._new_id()
+            writer.write(packets.subscribe(self._address.version, id, self._filters))
+        for id, message in self._under_way.items():
+            again = msgspec.structs.replace(message, id=id, again=accepted.session_present)
+            writer.write(packets.publish(self._address.version, again))
+        self._push()
+
+    async def _listen(
+        self, stream: asyncio.StreamReader, reader: Reader, writer: asyncio.StreamWriter
+    ) -> None:
+        while True:
+            # A broker answers pings, so one that says nothing for so long is gone.
+            async with asyncio.timeout(2 * KEEP_ALIVE_S):
+                data = await _some(stream)
+            for packet in reader.feed(data):
+                await self._heard(packet, writer)
+            await writer.drain()
+
+    async def _heard(self, packet: Packet, writer: asyncio.StreamWriter) -> None:
+        match packet:
+            case Publish():
+                await self._take(packet)
+                if packet.id is not None:
+                    writer.write(packets.puback(packet.id))
+            case PubAck():
+                if self._under_way.pop(packet.id, None) is not None and packet.code >= REFUSED:
+                    self.dropped += 1
+                self._push()
+            case SubAck():
+                refused = [
+                    name
+                    for name, code in zip(self._filters, packet.codes, strict=False)
+                    if code >= REFUSED
+                ]
+                if refused:
+                    raise BrokerProblem(f"it does not let us subscribe to {', '.join(refused)}")
+            case Disconnected():
+                raise BrokerProblem(f"it said goodbye with code {packet.code}")
+
+    def _push(self) -> None:
+        """Send what waits, as far as the broker takes it."""
+        if self._writer is None:
+            return
+        while self._waiting and len(self._under_way) < self._under_way_max:
+            id = self._new_id()
+            message = msgspec.structs.replace(self._waiting.popleft(), id=id)
+            raw = packets.publish(self._address.version, message)
+            if len(raw) > self._bytes_max:
+                self.dropped += 1
+                continue
+            self._under_way[id] = message
+            self._writer.write(raw)
+
+    def _new_id(self) -> int:
+        while True:
+            self._next_id = self._next_id % 65_535 + 1
+            if self._next_id not in self._under_way:
+                return self._next_id
+
+
+async def _some(stream: asyncio.StreamReader) -> bytes:
+    data = await stream.read(READ_BYTES)
+    if not data:
+        raise BrokerProblem("it closed the connection")
+    return data
+
+
+async def _ping(writer: asyncio.StreamWriter) -> None:
+    while True:
+        await asyncio.sleep(KEEP_ALIVE_S / 2)
+        writer.write(packets.ping())

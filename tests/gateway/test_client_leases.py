@@ -1,0 +1,32 @@
+"""A client has its share of a store's leases, and no more."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from shoal.base.errors import UsageError
+from shoal.base.ids import StreamId
+from shoal.gateway.client_leases import ClientLeases, LeaseKey
+
+
+def key(number: int) -> LeaseKey:
+    return f"q{number}", UUID(int=1), StreamId("0x" + "ab" * 20 + "/x"), 0
+
+
+def test_one_that_has_its_share_gets_no_more_until_one_is_given_back_or_expires() -> None:
+    leases = ClientLeases(most=2)
+    for number, expires_ns in ((1, 100), (2, 50)):
+        leases.check("a", key(number), now_ns=0)
+        leases.taken("a", key(number), expires_ns)
+    with pytest.raises(UsageError, match=r"a has 2 leases here.*release"):
+        leases.check("a", key(3), now_ns=49)
+    leases.check("a", key(1), now_ns=49)  # renewed
+    leases.check("b", key(3), now_ns=49)  # others have their own
+    leases.check("a", key(3), now_ns=50)  # the second has expired
+    leases.taken("a", key(3), 200)
+    with pytest.raises(UsageError, match="no client gets more"):
+        leases.check("a", key(4), now_ns=60)
+    leases.released(key(1))
+    leases.check("a", key(4), now_ns=60)
