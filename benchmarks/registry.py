@@ -27,9 +27,10 @@ import msgspec
 
 from shoal.base.ids import NodeId, StreamId
 from shoal.identity import PrivateKey, SeededEntropy, verify
+from shoal.kernel.access import Permission
 from shoal.kernel.contact import Contact
 from shoal.registry.client import ContractRegistry
-from shoal.registry.port import Directory, Permission, StreamTerms
+from shoal.registry.port import Directory, StreamTerms
 from tests.registry.stage import ADMIN, ALICE, BOB, Stage, anvil_stage, embedded_stage
 
 BATCH = 64

@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/relay.py --json              one object, for machines
     ... --seconds 5 --repeat 5 --sinks 1 --window 8          longer, other shapes
 
-The relay is this process: a node as `shoal node` runs it, in one stream, over loopback WebSockets.
+The relay is this process: a node as `shoal serve` runs it, in one stream, over loopback WebSockets.
 The load is another process: a tracker that names its neighbours, one neighbour that publishes, and
 `sinks` neighbours that count. At most `window` messages are under way. What is measured is the CPU
 time of the relay alone: messages per CPU-second, each of them received once, checked, and sent to

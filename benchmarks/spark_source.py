@@ -31,6 +31,7 @@ from coincurve.ecdsa import cdata_to_der, deserialize_recoverable, recoverable_c
 
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
 from shoal.gateway.log import Logs
+from shoal.gateway.routes import Table
 from shoal.identity import PrivateKey, SeededEntropy, SystemEntropy
 from shoal.identity.keccak import keccak256
 from shoal.identity.stream_message import JSON, Body, encode_body, split_signed
@@ -92,7 +93,7 @@ def serve(parent: Connection, folder: str, count: int) -> None:
 
 async def _serve(parent: Connection, store: Store) -> None:
     logs, app = Logs(store, NodeId(bytes(20))), web.Application()
-    logs.add_routes(app.router)
+    Table([logs]).add_to(app.router)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

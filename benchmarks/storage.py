@@ -215,7 +215,7 @@ async def keep_all(folder: Path, sent: list[VerifiedMessage], burst: int) -> flo
 
 
 def measure_node(count: int, rounds: int, plain: float) -> Row:
-    """A storage node as `shoal node` runs it, and a publisher that is always ahead of it."""
+    """A storage node as `shoal serve` runs it, and a publisher that is always ahead of it."""
     best = max(uvloop.run(with_publisher(count)) for _ in range(rounds))
     return Row("kept by a node", count, best, plain, best / plain)
 

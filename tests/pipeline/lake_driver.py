@@ -35,7 +35,7 @@ def main(files: str, table: str, checkpoint: str, batch: int) -> None:
     with spark_session(settings) as spark:
         stream = stream_of(spark, files)
         query = start_landing(stream, Lake(table), checkpoint, available_now=True, tell=hang)
-        query.awaitTermination()
+        query.wait()
 
 
 if __name__ == "__main__":

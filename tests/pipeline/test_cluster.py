@@ -1,7 +1,8 @@
-"""The lab on a standalone cluster: two workers, whose Python has nothing but what was packed.
+"""A standalone cluster: two workers, whose Python has nothing but what was packed.
 
-A sweep and a report there, and the same report here, all in one driver, whose session on the
-cluster serves both: what takes time is starting JVMs and unpacking what was packed.
+The lab's sweep and report run there, and the same report here; and over Spark Connect a stream is
+read and written, at once and as a query. All in one driver, whose session on the cluster serves all
+of it: what takes time is starting JVMs and unpacking what was packed.
 """
 
 from __future__ import annotations
@@ -10,28 +11,36 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 import venv
+import zipfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyspark
 import pytest
 
+from shoal.cli.app import main as run_command
 from shoal.kernel.tables import RUN_FILE
 from shoal.lab.catalogue import find_scenario
 from shoal.lab.places import ThisProcess
 from shoal.lab.plan import load_plan
 from shoal.lab.sweep import run_plan
 from shoal.pipeline import package as packing
+from shoal.pipeline import session
 from shoal.pipeline.java import find_java
 from shoal.pipeline.package import package
-from shoal.pipeline.revision import source_commit
+from shoal.pipeline.revision import PACKED
+from tests.node.network import free_port
+from tests.pipeline.outbox_thread import far_subscriber
+from tests.support.log_server import STREAM, LogServer, signed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -39,32 +48,39 @@ ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 240.0
+MESSAGES = 400
+CLIENT = Path(__file__).with_name("connect_client.py")
 SETTINGS = ("nodes=[24,48]", "repeats=2", "messages=60")
 
 DRIVER = """
-import json, os, sys
+import json, sys
 from contextlib import contextmanager
+from msgspec.structs import replace
 from shoal.cli.app import main
 from shoal.pipeline import session
 
-running = {}
+running = []
 
 @contextmanager
 def kept(settings):
-    if settings.master not in running:
-        for other in running.values():
-            other.stop()
-            os.environ["PYSPARK_PYTHON"] = sys.executable  # the next one is here
-        running[settings.master] = session.start_session(settings)
-    yield running[settings.master]
+    if not running:
+        given = {**settings.more, **more}
+        running.append(session.start_session(replace(settings, more=given)))
+    yield running[0]
 
 session.spark_session = kept
-for words in json.loads(sys.argv[1]):
+commands, more = json.loads(sys.argv[1])
+for words in commands:
+    if not words:  # others have work for the session
+        print("waiting", flush=True)
+        sys.stdin.readline()
+        continue
     try:
         main(words)
     except SystemExit as end:
         if end.code:
             raise
+running[0].stop()
 """
 
 
@@ -121,9 +137,7 @@ def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """A master and two workers with a core each."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     url = f"spark://{LOOPBACK}:{port}"
     with ExitStack() as stack:
         stack.enter_context(daemon(tmp_path, "master", "Master", "--port", port))
@@ -152,14 +166,17 @@ def bare_python(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def driver(python: Path, *commands: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The commands, one after the other, in a process of its own: ours may have a session."""
-    settings = environment(
-        PYTHONPATH=str(ROOT / "src"), PYSPARK_PYTHON=str(python), SPARK_LOCAL_IP=LOOPBACK
-    )
+def driver(
+    python: Path, settings: dict[str, str], *commands: list[str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The commands, one after the other, in a process of its own: ours may have a session. Where
+    one is empty it waits for a line. The settings are for Spark on the cluster."""
+    # Beside the driver sources are planned, by the Python that executors have: here it finds Shoal.
+    paths = os.pathsep.join([str(ROOT / "src"), *(p for p in sys.path if "site-packages" in p)])
     with subprocess.Popen(
-        [sys.executable, "-c", DRIVER, json.dumps(commands)],
-        env=settings,
+        [sys.executable, "-c", DRIVER, json.dumps([commands, settings])],
+        env=environment(PYTHONPATH=paths, PYSPARK_PYTHON=str(python), SPARK_LOCAL_IP=LOOPBACK),
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         bufsize=0,  # communicate() knows nothing of what readline() has read ahead
@@ -177,7 +194,12 @@ def executors(process: subprocess.Popen[bytes]) -> list[int]:
 
 
 def test_a_cluster_gives_what_one_machine_gives(
-    tmp_path: Path, cluster: Cluster, bare_python: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    tmp_path: Path,
+    cluster: Cluster,
+    bare_python: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Also when an executor is lost in the middle of a run."""
     monkeypatch.setattr(packing, "LEVEL", 0)  # nobody waits for a network here
@@ -187,22 +209,39 @@ def test_a_cluster_gives_what_one_machine_gives(
     there = ["--master", cluster.url, "--environment", str(archive), "--json"]
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     report = ["lab", "report", str(runs), "--out", str(tmp_path / "report.html")]
+    port = free_port()
+    connect = {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+    }
     with driver(
         bare_python,
+        connect,
         ["lab", "run", "streams-smoke", *sets, "--no-check", "--out", str(runs), *there],
         [*report, *there],
-        [*report, "--master", "local[2]", "--json"],
+        [],
     ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         for lost in executors(cluster.workers[0]):
             os.kill(lost, signal.SIGKILL)
-        rest, told = process.communicate(timeout=PATIENCE_S)
+        lines = [first]
+        while lines[-1] != b"waiting\n":
+            lines.append(process.stdout.readline())
+            assert lines[-1], process.stderr and process.stderr.read().decode()
+        read_and_write(tmp_path, f"sc://{LOOPBACK}:{port}")
+        rest, told = process.communicate(b"\n", timeout=PATIENCE_S)
     errors = told.decode()
     assert process.returncode == 0, errors
     assert re.search(r"^streams-smoke: \d of 4 runs done", errors, re.M)
     assert re.search(r"^report: .*, about .* left$", errors, re.M)
-    *swept, summary, elsewhere, here = map(json.loads, [first, *rest.splitlines()])
+    assert not rest
+    monkeypatch.setattr(session, "spark_session", lambda settings: nullcontext(spark))
+    with suppress(SystemExit):
+        run_command([*report, "--json"])
+    told_here = capsys.readouterr().out.encode().splitlines()
+    *swept, summary, elsewhere, here = map(json.loads, [*lines[:-1], *told_here])
     # The executor that was killed may have written a run, and not said so.
     assert (summary["ran"] + summary["skipped"], summary["failed"]) == (4, 0)
     plan = load_plan(find_scenario("streams-smoke"), SETTINGS)
@@ -211,12 +250,32 @@ def test_a_cluster_gives_what_one_machine_gives(
         run: result.trace_hash for run, result in alone.items() if result
     }
     commits = {provenance_of(runs / run["run"])["commit"] for run in swept}
-    assert commits == {source_commit()}, "what was packed knows where it is from"
+    with zipfile.ZipFile(archive) as packed_files:
+        packed_commit = packed_files.read(f"shoal/{PACKED}").decode()
+    assert commits == {packed_commit}, "what was packed knows where it is from"
     assert elsewhere["points"] == here["points"]
     assert [len(point["runs"]) for point in here["points"]] == [2, 2]
     # Both workers had executors, which unpacked what was sent; one had to begin again.
     started = [len(list(work_of(tmp_path, n).glob("app-*/*/stderr"))) for n in (1, 2)]
     assert started == [2, 1]
+
+
+def read_and_write(folder: Path, url: str) -> None:
+    """Source and sink on the cluster, from a client that has neither JVM nor executors."""
+    expected = [f'{how} {{"number":{n}}}' for how in ("batch", "live") for n in range(MESSAGES)]
+    with LogServer(folder / "log") as log, far_subscriber(folder, expected) as sink:
+        log.append(signed(n, partition=n % 2) for n in range(MESSAGES))
+        plan = {
+            "source": {"servers": log.address, "stream": STREAM, "maxRecordsPerPartition": "100"},
+            "sink": sink,
+            "checkpoint": str(folder / "checkpoint"),
+        }
+        (folder / "plan.json").write_text(json.dumps(plan))
+        done = subprocess.run(
+            [sys.executable, CLIENT, url, folder / "plan.json"],
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
 
 
 def provenance_of(run: Path) -> dict[str, Any]:

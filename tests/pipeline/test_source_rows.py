@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,16 +15,20 @@ from shoal.base.log_pages import LogRow, LogRows, decode_heads, decode_rows, enc
 from shoal.identity.stream_message import BINARY, TEXT
 from shoal.pipeline.sources.client import check_page
 from shoal.pipeline.sources.ranges import LogRange
-from shoal.pipeline.sources.rows import ARROW_SCHEMA, BadRecord, arrow_batch
+from shoal.pipeline.sources.rows import ARROW_SCHEMA, BadRecord, arrow_batch, message_fields
+from shoal.pipeline.sources.stream_keys import Opener, StreamKey
 from tests.support.log_server import ALICE, START_MS, STREAM, signed
 
 LOG, OTHER = UUID(int=1), UUID(int=2)
 PART = LogRange(partition=0, log=LOG, after=0, upto=10)
 
 
-def table(*signed_bytes: bytes, fail_fast: bool = False) -> list[dict[str, Any]]:
+def table(
+    *signed_bytes: bytes, fail_fast: bool = False, keys: Sequence[StreamKey] = ()
+) -> list[dict[str, Any]]:
+    fields_of = partial(message_fields, opener=Opener(STREAM, keys))
     rows = [LogRow(n, START_MS * 1_000_000 + n, raw) for n, raw in enumerate(signed_bytes, 1)]
-    batch = arrow_batch(STREAM, PART, rows, fail_fast=fail_fast)
+    batch = arrow_batch(STREAM, PART, rows, fail_fast=fail_fast, fields_of=fields_of)
     assert batch.schema == ARROW_SCHEMA
     return list(batch.to_pylist())
 

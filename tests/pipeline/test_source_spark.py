@@ -96,6 +96,10 @@ def test_a_query_goes_on_from_its_checkpoint_with_another_server(
     first.die()
     second.append(signed(n, partition=2) for n in range(10))  # late, and a partition more
     second.append(signed(n) for n in range(10, 20))
+    second.die()
+    with pytest.raises(Exception, match="no server gave what they have"):
+        run_query(spark, checkpoint, gatherer(got), **options, patienceSeconds="0")
+    second.start()
     run_query(spark, checkpoint, gatherer(got), **options)
     assert sorted(got) == [*range(20), *range(100, 304)], "once each"
 

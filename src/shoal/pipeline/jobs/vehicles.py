@@ -18,12 +18,15 @@ A sink is a function from a table to its writer; `publish` and `write` make thos
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shoal.base.errors import ShoalError, UsageError
+from shoal.pipeline.patient import PatientQuery
 from shoal.pipeline.vehicles.rules import Rules
 from shoal.pipeline.vehicles.tables import KEYS, vehicle_tables
 
@@ -77,29 +80,34 @@ def start_live(
     for name, sink in sinks.items():
         writer = sink(tables[name]).queryName(f"vehicles_{name}").outputMode("append")
         writer = writer.option("checkpointLocation", f"{checkpoints}/{name}")
-        queries[name] = writer.trigger(**trigger).start()
+        queries[name] = PatientQuery(writer.trigger(**trigger))
     return Live(queries)
 
 
 class Live:
     """The running queries, by table."""
 
-    def __init__(self, queries: Mapping[str, StreamingQuery]) -> None:
-        self.queries = dict(queries)
+    def __init__(self, queries: Mapping[str, PatientQuery]) -> None:
+        self._patient = dict(queries)
+
+    @property
+    def queries(self) -> dict[str, StreamingQuery]:
+        """As Spark has them now."""
+        return {name: query.current for name, query in self._patient.items()}
 
     def wait(self) -> None:
         """Until all have ended; raises what ended one of them, or RowsDropped."""
         while running := [query for query in self.queries.values() if query.isActive]:
-            running[0].awaitTermination(LOOK_EVERY_S)
+            with suppress(StreamingQueryException):  # `check` says what it means
+                running[0].awaitTermination(LOOK_EVERY_S)
             self.check()
         self.check()
 
     def check(self) -> None:
         """Raises what ended a query; RowsDropped if Spark took a row for late that is not late by
         the rules. Spark remembers a hundred batches: look more often than that."""
-        for query in self.queries.values():
-            if (error := query.exception()) is not None:
-                raise error
+        for query in self._patient.values():
+            query.check()
         dropped = {
             name: rows
             for name, query in self.queries.items()

@@ -37,7 +37,8 @@ from shoal.pipeline.lake.tables import LakeTable, Refused, remove_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
+
+    from shoal.pipeline.patient import PatientQuery
 
 QUARANTINE = ".quarantine"
 TRIES_MAX = 20
@@ -140,8 +141,10 @@ def start_landing(
     available_now: bool = False,
     interval_s: float = 10.0,
     tell: Callable[[Landed], None] = lambda landed: None,
-) -> StreamingQuery:
+) -> PatientQuery:
     """Land a streaming frame until the query is stopped, or has landed what there is now."""
+    from shoal.pipeline.patient import PatientQuery
+
     open_tables(lake)  # what is wrong with them is told here, and not by a query that fails
 
     def each(batch: DataFrame, number: int) -> None:
@@ -152,8 +155,8 @@ def start_landing(
 
     writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
     if available_now:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{interval_s} seconds").start()
+        return PatientQuery(writer.trigger(availableNow=True))
+    return PatientQuery(writer.trigger(processingTime=f"{interval_s} seconds"))
 
 
 def open_tables(lake: Lake) -> tuple[LakeTable, LakeTable]:

@@ -17,6 +17,7 @@ from shoal.pipeline.sources.leases import LEASE_S, take
 from shoal.pipeline.sources.options import SourceOptions
 from shoal.pipeline.sources.ranges import LogRange, split
 from shoal.pipeline.sources.reading import read_range
+from shoal.pipeline.sources.stream_keys import StreamKey, read_stream_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 class RangePartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, part: LogRange) -> None:
+    def __init__(self, part: LogRange, keys: tuple[StreamKey, ...] = ()) -> None:
         super().__init__(part)
         self.part = part
+        self.keys = keys
+        """Of the stream, if it is encrypted."""
 
 
 class _Pushing:
@@ -64,12 +67,14 @@ class BatchReader(DataSourceReader):
         finally:
             follower.close()
         rows = self._options.rows_per_task
-        return [RangePartition(task) for part in narrowed for task in split(part, rows)]
+        keys = read_stream_keys(self._options.keystore, self._options.stream)
+        return [RangePartition(task, keys) for part in narrowed for task in split(part, rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor."""
         if isinstance(partition, RangePartition):  # another one stands for no tasks at all
-            yield from read_range(self._options, partition.part, self.pushed.wanted)
+            wanted = self.pushed.wanted
+            yield from read_range(self._options, partition.part, wanted, partition.keys)
 
     def _narrowed(self, follower: Follower, part: LogRange) -> LogRange:
         """Only what came in while the filters say: ingest times never go back in a log."""
@@ -83,7 +88,7 @@ class BatchReader(DataSourceReader):
 
 def _hold(options: SourceOptions, ranges: Sequence[LogRange]) -> None:
     """Nobody says when a batch read is over: it has as long as a lease lasts."""
-    servers = LogServers(options.servers, options.stream, patience_s=0.0)
+    servers = LogServers(options, patience_s=0.0)
     offset = Offset({part.partition: PartitionOffset(part.log, part.after) for part in ranges})
     take(servers, f"spark-batch-{uuid4().hex}", offset, LEASE_S)
     servers.close()

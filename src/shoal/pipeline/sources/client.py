@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
 from shoal.base.errors import (
@@ -23,7 +23,6 @@ from shoal.base.errors import (
     ShoalError,
     UsageError,
 )
-from shoal.base.ids import StreamId
 from shoal.base.log_pages import (
     LogRows,
     Sought,
@@ -32,6 +31,7 @@ from shoal.base.log_pages import (
     decode_rows,
     decode_sought,
 )
+from shoal.pipeline.sources.options import SourceOptions, authorization
 from shoal.pipeline.sources.ranges import LogRange, RowFilter
 
 TIMEOUT_S = 10.0
@@ -50,10 +50,11 @@ class ServerAway(ShoalError):
 class LogServer:
     """One storage node. Not for two threads at once."""
 
-    def __init__(self, address: str, stream: StreamId) -> None:
+    def __init__(self, address: str, path: str, headers: Mapping[str, str]) -> None:
         self.address = address
         self.away_until_s = 0.0
-        self._path = f"/streams/{quote(stream, safe='/')}/log"
+        self._path = path
+        self._headers = headers
         self._connection: HTTPConnection | None = None
 
     def ask(self, method: str, below: str, timeout_s: float = TIMEOUT_S, **query: Any) -> bytes:
@@ -88,7 +89,7 @@ class LogServer:
             self._connection = kind(url.netloc, timeout=TIMEOUT_S)
             self._connection.connect()
         self._connection.sock.settimeout(timeout_s)
-        self._connection.request(method, target)
+        self._connection.request(method, target, headers=self._headers)
         response = self._connection.getresponse()
         body = response.read(ANSWER_BYTES_MAX + 1)
         if len(body) > ANSWER_BYTES_MAX:
@@ -99,10 +100,17 @@ class LogServer:
 class LogServers:
     """All storage nodes that a read may ask."""
 
-    def __init__(self, addresses: Sequence[str], stream: StreamId, patience_s: float) -> None:
-        self.stream = stream
-        self._servers = [LogServer(address, stream) for address in addresses]
-        self._patience_s = patience_s
+    def __init__(self, options: SourceOptions, patience_s: float | None = None) -> None:
+        """As patient as the options say, unless told otherwise."""
+        self.stream = options.stream
+        headers = authorization(options.token)
+        self._servers = [LogServer(a, options.path, headers) for a in options.servers]
+        self._patience_s = options.patience_s if patience_s is None else patience_s
+        self._kind, self._kept_by = (
+            ("topic", "`topics` under [storage]")
+            if options.is_topic
+            else ("stream", "`storage` under [[streams]]")
+        )
 
     def close(self) -> None:
         for server in self._servers:
@@ -124,8 +132,8 @@ class LogServers:
         if not any(answer.kept for answer in heads):
             asked = ", ".join(server.address for server in self._servers)
             raise NotFound(
-                f"no server keeps stream {self.stream} (asked: {asked}): name one that does;"
-                " a stream is kept where `storage` under [[streams]] in the network file says so"
+                f"no server keeps {self._kind} {self.stream} (asked: {asked}): name one that does;"
+                f" a {self._kind} is kept where {self._kept_by} in the network file says so"
             )
         return heads
 

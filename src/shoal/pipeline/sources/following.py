@@ -43,7 +43,7 @@ class Follower:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._servers = LogServers(options.servers, options.stream, options.patience_s)
+        self._servers = LogServers(options)
 
     def close(self) -> None:
         self._servers.close()

@@ -46,7 +46,7 @@ class LeaseKeeper:
 
     def _renew(self) -> None:
         options = self._options
-        servers = LogServers(options.servers, options.stream, patience_s=0.0)
+        servers = LogServers(options, patience_s=0.0)
         while not self._stopped.is_set():
             take(servers, self._holder, self._offset, LEASE_S)
             self._taken |= {(at.log, p) for p, at in self._offset.partitions.items()}

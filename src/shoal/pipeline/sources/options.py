@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Literal, TypeAlias
+from urllib.parse import quote
 
 import msgspec
 
@@ -12,8 +15,11 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId, parse_stream_id
 from shoal.base.offsets import Offset
 from shoal.base.times import parse_time
+from shoal.identity.secrets import read_secret, split_secret_source
 from shoal.pipeline.option_values import gateway_address, patience
 from shoal.pipeline.sources.checkpoints import parse_given_offset
+from shoal.pipeline.sources.stream_keys import KeystoreOption, keystore_option
+from shoal.protocols.topics.cid import parse_cid, show_cid
 
 ROWS_PER_TASK = 100_000
 """What one task reads of a larger range: some seconds of signatures on one core."""
@@ -26,6 +32,7 @@ Point: TypeAlias = Literal["earliest", "latest"] | datetime | Offset
 KNOWN = {
     "servers": "HTTP addresses of storage nodes, with commas between",
     "stream": "the id of a stream",
+    "topic": "the CID of a durable topic, in place of a stream",
     "startingOffsets": "earliest, latest, an offset as JSON, or a time of ingest",
     "endingOffsets": "the same, of a batch read; what came in later is left out",
     "maxRowsPerTrigger": "rows of one micro-batch at most",
@@ -34,6 +41,9 @@ KNOWN = {
     "mode": "PERMISSIVE: a bad record is a row with `error`; FAILFAST: it ends the query",
     "minReplicas": "servers that must have a row before it is read, 1 unless told otherwise",
     "patienceSeconds": f"how long servers may be away, {PATIENCE_S:.0f} unless told otherwise",
+    "keystore": "where a reader's keystore is, file:PATH or env:NAME, if the stream is encrypted",
+    "passphrase": "where the keystore's passphrase is, env:NAME or file:PATH",
+    "token": "where the gateways' key is, env:NAME or file:PATH, if they ask for one",
 }
 _BY_LOWER = {name.lower(): name for name in KNOWN}
 
@@ -43,6 +53,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     servers: tuple[str, ...]
     stream: StreamId
+    """Or the CID of a topic."""
+    is_topic: bool = False
     starting: Point
     ending: Point
     rows_per_trigger: int | None
@@ -51,6 +63,14 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     fail_fast: bool
     min_replicas: int
     patience_s: float
+    keystore: KeystoreOption | None = None
+    token: str | None = None
+    """Where it is: what it is must not travel with a plan."""
+
+    @property
+    def path(self) -> str:
+        """Where its logs are, at every gateway."""
+        return f"/{'topics' if self.is_topic else 'streams'}/{quote(self.stream, safe='/')}/log"
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
@@ -61,14 +81,13 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         if known is None:
             raise UsageError(f"option {name!r}: there is none; known are {', '.join(KNOWN)}")
         options[known] = value.strip()
-    for name in ("servers", "stream"):
-        if not options.get(name):
-            raise UsageError(f"option {name!r} is missing: give {KNOWN[name]}")
+    if not options.get("servers"):
+        raise UsageError(f"option 'servers' is missing: give {KNOWN['servers']}")
+    stream, is_topic = _stream_or_topic(options)
     if streaming and "endingOffsets" in options:
         raise UsageError("endingOffsets is for batch reads: a stream has no end; leave it out")
     if not streaming and "maxRowsPerTrigger" in options:
         raise UsageError("maxRowsPerTrigger is for streams: bound a batch by endingOffsets")
-    stream = parse_stream_id(options["stream"])
     starting = options.get("startingOffsets", "latest" if streaming else "earliest")
     servers = tuple(
         gateway_address("servers", text.strip()) for text in options["servers"].split(",")
@@ -76,6 +95,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
     parsed = SourceOptions(
         servers=tuple(dict.fromkeys(servers)),
         stream=stream,
+        is_topic=is_topic,
         starting=_point("startingOffsets", starting, stream),
         ending=_point("endingOffsets", options.get("endingOffsets", "latest"), stream),
         rows_per_trigger=_count(options, "maxRowsPerTrigger", None),
@@ -84,6 +104,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         fail_fast=_mode(options.get("mode", "PERMISSIVE")),
         min_replicas=_count(options, "minReplicas", 1) or 1,
         patience_s=patience(options.get("patienceSeconds"), PATIENCE_S),
+        keystore=keystore_option(options.get("keystore"), options.get("passphrase")),
+        token=token_source(options.get("token")),
     )
     if not streaming and parsed.starting == "latest":
         raise UsageError("startingOffsets = latest: a batch would be empty; begin earlier")
@@ -95,6 +117,31 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
             " name more of them, for each is asked what it has"
         )
     return parsed
+
+
+def token_source(text: str | None) -> str | None:
+    """Where a token is; UsageError for the token itself."""
+    if text is not None:
+        split_secret_source("token", text)
+    return text
+
+
+def authorization(token: str | None) -> dict[str, str]:
+    """What a request says of who sends it; read where it is sent."""
+    if token is None:
+        return {}
+    return {"Authorization": f"Bearer {read_secret('token', token, Path(), os.environ)}"}
+
+
+def _stream_or_topic(options: Mapping[str, str]) -> tuple[StreamId, bool]:
+    stream, topic = options.get("stream"), options.get("topic")
+    if stream and topic:
+        raise UsageError("both 'stream' and 'topic' are given: a read is of one of them")
+    if topic:
+        return StreamId(show_cid(parse_cid(topic))), True
+    if not stream:
+        raise UsageError(f"option 'stream' is missing: give {KNOWN['stream']}; or 'topic', a CID")
+    return parse_stream_id(stream), False
 
 
 def _point(name: str, text: str, stream: StreamId) -> Point:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.base.errors import OffsetExpired
 from shoal.pipeline.sources.client import LogServers
 from shoal.pipeline.sources.options import SourceOptions
 from shoal.pipeline.sources.ranges import LogRange, RowFilter
-from shoal.pipeline.sources.rows import arrow_batch
+from shoal.pipeline.sources.rows import arrow_batch, message_fields
+from shoal.pipeline.sources.stream_keys import Opener, StreamKey
+from shoal.pipeline.sources.topic_rows import event_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,10 +22,12 @@ log = logging.getLogger("shoal.pipeline")
 
 
 def read_range(
-    options: SourceOptions, part: LogRange, wanted: RowFilter
+    options: SourceOptions, part: LogRange, wanted: RowFilter, keys: Sequence[StreamKey] = ()
 ) -> Iterator[pa.RecordBatch]:
     """Batches of the rows of a range, the same whichever server gives them."""
-    servers = LogServers(options.servers, options.stream, options.patience_s)
+    opener = Opener(options.stream, keys)
+    fields_of = event_fields if options.is_topic else partial(message_fields, opener=opener)
+    servers = LogServers(options)
     try:
         after = part.after
         while after < part.upto:
@@ -39,7 +44,13 @@ def read_range(
                 after = error.first_seq - 1
                 continue
             if page.rows:
-                yield arrow_batch(options.stream, part, page.rows, fail_fast=options.fail_fast)
+                yield arrow_batch(
+                    options.stream,
+                    part,
+                    page.rows,
+                    fail_fast=options.fail_fast,
+                    fields_of=fields_of,
+                )
             after = page.through
     finally:
         servers.close()

@@ -8,17 +8,19 @@ Content that is not the text that it says it is comes with an error too, and wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from shoal.base.errors import MalformedMessage, ShoalError
+from shoal.base.errors import DecryptionFailed, MalformedMessage, ShoalError
 from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.base.log_pages import LogRow
 from shoal.identity.signatures import verify_signed
-from shoal.identity.stream_message import JSON, TEXT, Body, decode_body
+from shoal.identity.stream_message import ENCRYPTED, JSON, TEXT, Body, decode_body
 from shoal.pipeline.sources.ranges import LogRange
+from shoal.pipeline.sources.stream_keys import Opener
 
 _TIME = pa.timestamp("us", tz="UTC")
 ARROW_SCHEMA = pa.schema(
@@ -38,10 +40,12 @@ ARROW_SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
-"""The columns. The key is null: it chooses the partition, and does not travel."""
+"""The columns."""
 
 TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The end of the year 9999: what Spark can show."""
+
+PUBLISHERS_MAX = 4096  # whose text is remembered
 
 _TEXTS = (JSON, TEXT)
 
@@ -50,24 +54,33 @@ class BadRecord(ShoalError):
     """A record that cannot be believed, where the options say to fail for it."""
 
 
-class _Fields(NamedTuple):
+class Fields(NamedTuple):
     """What comes of a row's signed bytes."""
 
     timestamp_us: int | None
     sequence: int | None
     publisher: str | None
     chain: str | None
+    key: str | None
     content: bytes
     value: str | None
     error: str | None
 
 
+FieldsOf: TypeAlias = Callable[[StreamId, int, bytes], Fields]
+"""Of a stream and a partition, what signed bytes are."""
+
+
 def arrow_batch(
-    stream: StreamId, part: LogRange, rows: Sequence[LogRow], *, fail_fast: bool
+    stream: StreamId,
+    part: LogRange,
+    rows: Sequence[LogRow],
+    *,
+    fail_fast: bool,
+    fields_of: FieldsOf,
 ) -> pa.RecordBatch:
     """One batch of one page of rows, of which there is one or more."""
-    shown: dict[bytes, str] = {}
-    fields = [_fields(stream, part.partition, row.signed, shown) for row in rows]
+    fields = [fields_of(stream, part.partition, row.signed) for row in rows]
     if fail_fast:
         for row, found in zip(rows, fields, strict=True):
             if found.error is not None:
@@ -75,7 +88,7 @@ def arrow_batch(
                     f"row {row.seq} of log {part.log}, partition {part.partition}, of {stream}:"
                     f" {found.error}. With mode PERMISSIVE it is a row with `error`"
                 )
-    times, sequences, publishers, chains, contents, values, errors = zip(*fields, strict=True)
+    times, sequences, publishers, chains, keys, contents, values, errors = zip(*fields, strict=True)
     count = len(rows)
     columns = [
         pa.repeat(pa.scalar(stream, pa.string()), count),
@@ -87,7 +100,7 @@ def arrow_batch(
         pa.array(sequences, pa.int64()),
         pa.array(publishers, pa.string()),
         pa.array(chains, pa.string()),
-        pa.nulls(count, pa.string()),
+        pa.array(keys, pa.string()),
         pa.array(contents, pa.binary()),
         pa.array(values, pa.string()),
         pa.array(errors, pa.string()),
@@ -95,21 +108,38 @@ def arrow_batch(
     return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
 
 
-def _fields(stream: StreamId, partition: int, signed: bytes, shown: dict[bytes, str]) -> _Fields:
+def bad_record(signed: bytes, error: str) -> Fields:
+    """Of what nobody can vouch for only the bytes are told, and what is wrong."""
+    return Fields(None, None, None, None, None, signed, None, error)
+
+
+def message_fields(stream: StreamId, partition: int, signed: bytes, opener: Opener) -> Fields:
+    """A message of a stream. It has no key: that chose the partition, and did not travel. What
+    cannot be decrypted comes as it was sealed."""
     body, error = _checked(stream, partition, signed)
     if body is None:
-        return _Fields(None, None, None, None, signed, None, error)
+        return bad_record(signed, error or "")
     id, value = body.id, None
-    if body.content_type in _TEXTS:
+    content_type, content = body.content_type, body.content
+    if content_type == ENCRYPTED:
         try:
-            value = body.content.decode()
+            content_type, content = opener.open(id, content)
+        except DecryptionFailed as problem:
+            error = str(problem)
+    if content_type in _TEXTS:
+        try:
+            value = content.decode()
         except UnicodeDecodeError as problem:
             error = f"its content should be text: {problem}"
-    publisher = shown.get(id.publisher)
-    if publisher is None:
-        publisher = shown[id.publisher] = show_node_id(NodeId(id.publisher))
+    publisher = shown_publisher(id.publisher)
     time_us = id.timestamp_ms * 1000
-    return _Fields(time_us, id.sequence, publisher, id.chain, body.content, value, error)
+    return Fields(time_us, id.sequence, publisher, id.chain, None, content, value, error)
+
+
+@lru_cache(maxsize=PUBLISHERS_MAX)
+def shown_publisher(publisher: bytes) -> str:
+    """An address as people write it: most rows have one of a few."""
+    return show_node_id(NodeId(publisher))
 
 
 def _checked(stream: StreamId, partition: int, signed: bytes) -> tuple[Body | None, str | None]:

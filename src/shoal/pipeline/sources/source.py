@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from shoal.base.errors import UsageError
 from shoal.pipeline.sources.options import parse_options
 from shoal.pipeline.sources.rows import ARROW_SCHEMA
+from shoal.pipeline.sources.search import SEARCH_SCHEMA, SearchReader, is_search, parse_search
 
 
 class DefaultSource(DataSource):
@@ -28,18 +29,22 @@ class DefaultSource(DataSource):
         return "shoal"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(ARROW_SCHEMA)
+        return from_arrow_schema(SEARCH_SCHEMA if is_search(self.options) else ARROW_SCHEMA)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from shoal.pipeline.sources.batch import BatchReader
 
-        _check_schema(schema)
+        self._check_schema(schema)
+        if is_search(self.options):
+            return SearchReader(parse_search(self.options))
         return BatchReader(parse_options(self.options, streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from shoal.pipeline.sources.stream import StreamReader
 
-        _check_schema(schema)
+        if is_search(self.options):
+            raise UsageError("a search is asked once: read it with spark.read")
+        self._check_schema(schema)
         return StreamReader(parse_options(self.options, streaming=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -52,8 +57,8 @@ class DefaultSource(DataSource):
 
         return stream_writer(self.options, schema, overwrite)
 
-
-def _check_schema(schema: StructType) -> None:
-    if schema != from_arrow_schema(ARROW_SCHEMA):
-        columns = ", ".join(ARROW_SCHEMA.names)
-        raise UsageError(f"the columns of shoal are always {columns}: leave `schema` out")
+    def _check_schema(self, schema: StructType) -> None:
+        own = self.schema()
+        if schema != own:
+            columns = ", ".join(own.names)
+            raise UsageError(f"the columns of shoal are always {columns}: leave `schema` out")

@@ -22,6 +22,7 @@ from shoal.pipeline.sources.options import SourceOptions
 from shoal.pipeline.sources.planning import Target
 from shoal.pipeline.sources.ranges import EVERYTHING, ranges_between, split
 from shoal.pipeline.sources.reading import read_range
+from shoal.pipeline.sources.stream_keys import read_stream_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,8 +95,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = from_spark(self._options.stream, end)
         begin = until.begin or from_spark(self._options.stream, start).offset
         rows = self._options.rows_per_task
+        keys = read_stream_keys(self._options.keystore, self._options.stream)
         return [
-            RangePartition(task)
+            RangePartition(task, keys)
             for part in ranges_between(begin, until.offset)
             for task in split(part, rows)
         ]
@@ -103,7 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor."""
         if isinstance(partition, RangePartition):
-            yield from read_range(self._options, partition.part, EVERYTHING)
+            yield from read_range(self._options, partition.part, EVERYTHING, partition.keys)
 
     def _following(self) -> Follower:
         if self._follower is None:

@@ -1,0 +1,309 @@
+"""A Spark query from one stream through windows into another, of which everything is killed again
+and again: a far subscriber gets every row once, and none that is wrong.
+
+    .venv/bin/python -m campaigns.spark_exactly_once           2 million messages, 40 kills
+    .venv/bin/python -m campaigns.spark_exactly_once --messages 100000 --kills 8 --seed 7
+    .venv/bin/python -m campaigns.spark_exactly_once --json    one object, for machines
+
+Drivers die with their JVMs: after tasks have staged their rows, in the middle of a seal, after rows
+were published and before Spark knows, or at any moment; or they stand still, a successor takes
+over, and then they go on. Meanwhile a storage node or the publishing node is killed and started
+again, or the subscriber is. What happens, and when, follows from the seed, but for how fast
+processes are. A small form of it, with every kind of kill, is tests/pipeline/test_exactly_once.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import signal
+import sys
+import tempfile
+import time
+from asyncio.subprocess import Process
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from campaigns.kills import Failure
+from campaigns.spark_driver import WINDOW_S, ZOMBIE, Plan
+from campaigns.spark_far import FarSubscriber
+from campaigns.spark_lives import ANY_TIME, Life, Sizes, random_lives
+from campaigns.spark_town import (
+    COUNTED,
+    PATIENCE_S,
+    PUBLISHER,
+    SAID,
+    STEP_MS,
+    Town,
+    content,
+    kill_driver,
+)
+
+MESSAGES, KILLS = 2_000_000, 40
+LIVE = 200  # messages that are published while things happen
+LOOK_S = 0.05
+
+Show = Callable[[str], None]
+
+
+class Campaign:
+    """One run."""
+
+    def __init__(self, folder: Path, sizes: Sizes, lives: Iterator[Life], show: Show) -> None:
+        self.town = Town(folder)
+        self.drivers = 0
+        self.far = FarSubscriber(self.town)
+        self._folder = folder
+        self._sizes = sizes
+        self._lives = lives
+        self._show = show
+        self._begun: list[Process] = []
+
+    async def run(self) -> Counter[str]:
+        """All lives; how often things were killed."""
+        sizes, town = self._sizes, self.town
+        done: Counter[str] = Counter()
+        await asyncio.to_thread(town.fill, sizes.messages - LIVE)
+        self._show(f"{sizes.messages} messages are signed")
+        async with AsyncExitStack() as stack:
+            stack.callback(self._kill_drivers)
+            await stack.enter_async_context(town.running())
+            stack.push_async_callback(self.far.close)
+            await self.far.open()
+            publishing = asyncio.create_task(self._publish_live())
+            stack.callback(publishing.cancel)
+            zombies: list[Process] = []
+            finished = False
+            for life in self._lives:
+                finished = await self._live(life, zombies, done)
+                self._show(f"{done.total()} kills, {len(self.far.rows)} rows have arrived")
+                if finished and publishing.done():
+                    break
+            await publishing
+            if not finished or life.point is not None:  # it may have ended before the last message
+                await self._live(Life(), zombies, done)
+            await self._until_arrived(sizes.expected().total())
+        return done
+
+    # One driver
+
+    async def _live(self, life: Life, zombies: list[Process], done: Counter[str]) -> bool:
+        """A driver from its start to its end; whether it worked to the end."""
+        first = self._next_batch()
+        driver = await self._driver(life, first + life.batches)
+        if life.subscriber:
+            await self.far.close()
+            done["subscriber"] += 1
+        harm = asyncio.create_task(self._harm(life, driver, first, done))
+        try:
+            if life.point == ZOMBIE and await self._stands(driver):
+                zombies.append(driver)
+                done[ZOMBIE] += 1
+                return False
+            if life.point == ANY_TIME:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(life.alive_s):
+                        await driver.wait()
+                kill_driver(driver)
+            code, told = await ended(driver)
+        finally:
+            await harm
+        if code == -signal.SIGKILL:
+            done[life.point or ""] += 1
+        elif code != 0:
+            raise Failure(f"a driver that was to work failed: {told}")
+        if life.subscriber:
+            await self.far.open()
+        await self._let_go(zombies)
+        return code == 0
+
+    async def _driver(self, life: Life, batch: int) -> Process:
+        self.drivers += 1
+        checkpoint, name = self._checkpoint, f"driver-{self.drivers}"
+        plan = Plan(
+            source={
+                "servers": self.town.servers,
+                "stream": SAID,
+                "startingOffsets": "earliest",
+                "maxRowsPerTrigger": str(self._sizes.rows_per_batch),
+                "patienceSeconds": str(PATIENCE_S),
+            },
+            sink={
+                "outbox": f"http://{self.town.gateways[PUBLISHER]}",
+                "stream": COUNTED,
+                "token": f"file:{self._folder / 'token'}",
+            },
+            checkpoint=str(checkpoint),
+            watermark_s=self._sizes.watermark_s,
+            stands=str(self._folder / f"{name}.stands"),
+            go=str(self._folder / "go"),
+            point=life.point,
+            batch=batch,
+        )
+        file = self._folder / f"{name}.json"
+        file.write_bytes(msgspec.json.encode(plan))
+        driver = await self.town.driver(file)
+        self._begun.append(driver)
+        return driver
+
+    async def _stands(self, driver: Process) -> bool:
+        """Whether a zombie came to where it stands still."""
+        stands = self._folder / f"driver-{self.drivers}.stands"
+        async with asyncio.timeout(PATIENCE_S):
+            while not stands.exists() and driver.returncode is None:
+                await asyncio.sleep(LOOK_S)
+        return stands.exists()
+
+    async def _let_go(self, zombies: list[Process]) -> None:
+        """Those who stood still go on, and are refused."""
+        if not zombies:
+            return
+        go = self._folder / "go"
+        go.touch()
+        for zombie in zombies:
+            code, told = await ended(zombie)
+            if code == 0 or "another driver has taken it over" not in told:
+                raise Failure(f"a driver went on beside its successor, and ended so: {told}")
+        zombies.clear()
+        go.unlink()
+
+    # What else happens
+
+    async def _harm(self, life: Life, driver: Process, first: int, done: Counter[str]) -> None:
+        """Kill nodes when the driver has begun to work."""
+        if life.storage is None and life.publisher is None:
+            return
+        async with asyncio.timeout(PATIENCE_S):
+            while driver.returncode is None and not self._batch("offsets", first).exists():
+                await asyncio.sleep(LOOK_S)
+        along = self._read_along()
+        for name, away_s in ((along, life.storage), (PUBLISHER, life.publisher)):
+            if name is not None and away_s is not None:
+                await self.town.kill(name)
+                done["storage" if name == along else PUBLISHER] += 1
+                await asyncio.sleep(away_s)
+                await self.town.start(name)
+
+    async def _publish_live(self) -> None:
+        """The last messages come over the network, and one that closes all windows."""
+        sizes = self._sizes
+        async with self.town.visitor() as node:
+            stream = await node.open_stream(SAID)
+            for number in range(sizes.messages - LIVE, sizes.messages):
+                while self._next_batch() < sizes.batches // 2:
+                    await asyncio.sleep(LOOK_S)
+                await stream.publish(content(number), partition=number % 2, durable=True)
+            end_ms = sizes.messages * STEP_MS + (sizes.watermark_s + 2 * WINDOW_S) * 1000
+            await stream.publish(content(sizes.messages, end_ms), partition=0, durable=True)
+
+    async def _until_arrived(self, count: int) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.far.rows) < count:
+                await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(1)  # nothing more comes
+
+    # The checkpoint
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self._folder / "checkpoint"
+
+    def _batch(self, kind: str, number: int) -> Path:
+        return self._checkpoint / kind / str(number)
+
+    def _next_batch(self) -> int:
+        """The batch that a driver begins with."""
+        done = [int(file.name) for file in self._checkpoint.glob("commits/[0-9]*")]
+        return max(done, default=-1) + 1
+
+    def _read_along(self) -> str | None:
+        """The storage node whose log the query reads."""
+        planned = [int(file.name) for file in self._checkpoint.glob("offsets/[0-9]*")]
+        if not planned:
+            return None
+        *_, last = self._batch("offsets", max(planned)).read_text().splitlines()
+        return self.town.logs[json.loads(last)["p"]["0"]["log"]]
+
+    def _kill_drivers(self) -> None:
+        for driver in self._begun:
+            if driver.returncode is None:
+                kill_driver(driver)
+
+
+async def ended(driver: Process) -> tuple[int, str]:
+    """How a driver ended, and what it said."""
+    out, err = await driver.communicate()
+    assert driver.returncode is not None
+    return driver.returncode, (out + err).decode()
+
+
+def run(
+    folder: Path, sizes: Sizes, lives: Sequence[Life] | Iterator[Life], show: Show
+) -> dict[str, Any]:
+    """What was killed, and what arrived; Failure if a row is lost, double or wrong."""
+    begin_s = time.monotonic()
+
+    async def main() -> tuple[Counter[str], Campaign]:
+        campaign = Campaign(folder, sizes, iter(lives), show)
+        return await campaign.run(), campaign
+
+    done, campaign = asyncio.run(main())
+    expected = sizes.expected()
+    arrived = Counter(campaign.far.rows)
+    lost, more = expected - arrived, arrived - expected
+    if lost or more:
+        raise Failure(
+            f"of {expected.total()} rows {lost.total()} are lost, such as {list(lost)[:3]}, and"
+            f" {more.total()} double or wrong, such as {list(more)[:3]}"
+        )
+    return {
+        "campaign": "spark_exactly_once",
+        "messages": sizes.messages,
+        "rows": expected.total(),
+        "kills": dict(sorted(done.items())),
+        "drivers": campaign.drivers,
+        "lost": 0,
+        "double": 0,
+        "seconds": round(time.monotonic() - begin_s, 1),
+    }
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--messages", type=int, default=MESSAGES)
+    parser.add_argument("--kills", type=int, default=KILLS, help="drivers that do not end well")
+    parser.add_argument("--batches", type=int, default=100, help="micro-batches, about")
+    parser.add_argument("--seed", type=int, default=1, help="other moments for another number")
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    options = parser.parse_args()
+    begin_s = time.monotonic()
+
+    def show(text: str) -> None:
+        print(f"{time.monotonic() - begin_s:7.0f} s  {text}", file=sys.stderr, flush=True)
+
+    sizes = Sizes(messages=options.messages, batches=options.batches)
+    lives = random_lives(random.Random(options.seed), options.kills)
+    with tempfile.TemporaryDirectory(prefix="shoal-spark-") as folder:
+        try:
+            result = run(Path(folder), sizes, lives, show)
+        except Failure as failure:
+            sys.exit(f"--seed {options.seed}: {failure}")
+    if options.json:
+        print(json.dumps({**result, "seed": options.seed}))
+        return
+    for name, value in result.items():
+        print(f"{name:<22}{value}")
+
+
+if __name__ == "__main__":
+    main()
