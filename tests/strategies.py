@@ -21,6 +21,8 @@ from shoal.identity.stream_message import Body, Position, encode_body
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
 from shoal.protocols.streams.config import HOPS_MAX, RTT_US_MAX
 from shoal.protocols.streams.messages import (
+    REASON_CHARS_MAX,
+    SIGNAL_BYTES_MAX,
     Announce,
     Close,
     Feed,
@@ -31,6 +33,7 @@ from shoal.protocols.streams.messages import (
     Heads,
     Instruction,
     Join,
+    JoinRefused,
     Leave,
     Left,
     Open,
@@ -40,6 +43,8 @@ from shoal.protocols.streams.messages import (
     Probed,
     Report,
     Rtt,
+    Signal,
+    Signalled,
     Status,
     StorageNodes,
     Want,
@@ -113,6 +118,11 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
         st.lists(st.builds(Rtt, node_ids, RTTS_US, RTTS_US), max_size=4).map(tuple),
     ),
     Left: st.builds(Left, stream_ids),
+    JoinRefused: st.builds(
+        JoinRefused, stream_ids, st.booleans(), st.text(max_size=REASON_CHARS_MAX)
+    ),
+    Signal: st.builds(Signal, stream_ids, node_ids, st.binary(max_size=SIGNAL_BYTES_MAX)),
+    Signalled: st.builds(Signalled, stream_ids, node_ids, st.binary(max_size=SIGNAL_BYTES_MAX)),
     FindStorage: st.builds(FindStorage, stream_ids),
     StorageNodes: st.builds(StorageNodes, stream_ids, st.lists(contacts, max_size=4).map(tuple)),
     Heads: st.builds(Heads, stream_ids, st.lists(heads, max_size=4).map(tuple)),

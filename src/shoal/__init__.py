@@ -12,6 +12,9 @@ async with shoal.Node.open("shoal.toml") as node:
     await node.put({"title": "Air quality, Kallio", "pm25": 7.1})
     async for hit in node.search("title:air pm25:<10", confidence=0.99):
         print(hit.owner, hit.content)
+
+with shoal.connect("shoal.toml") as node:  # the same without async, for scripts and notebooks
+    node.open_stream("/city/vehicles").publish({"vehicle": 12, "speed": 8.1})
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,7 +24,10 @@ from shoal.base.errors import (
     HistoryUnavailable,
     IdentityError,
     NotFound,
+    NotPermitted,
     OffsetExpired,
+    RegistryRefused,
+    RegistryUnavailable,
     RemoteError,
     SearchUnavailable,
     ShoalError,
@@ -35,6 +41,9 @@ if TYPE_CHECKING:
         CUSTOM,
         LAST_SEEN,
         NOBODY,
+        BlockingNode,
+        BlockingStream,
+        BlockingTopic,
         DataHit,
         DataSighting,
         Event,
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
         Gap,
         Hit,
         Incoming,
+        Items,
         Last,
         Matcher,
         Message,
@@ -54,11 +64,13 @@ if TYPE_CHECKING:
         Sighting,
         Space,
         Stream,
+        StreamTerms,
         Subscription,
         Topic,
         TopicSubscription,
         UserConnection,
         Watch,
+        connect,
     )
 
 __version__ = "0.1.0"
@@ -68,6 +80,9 @@ __all__ = [
     "CUSTOM",
     "LAST_SEEN",
     "NOBODY",
+    "BlockingNode",
+    "BlockingStream",
+    "BlockingTopic",
     "ConfigError",
     "DataHit",
     "DataSighting",
@@ -79,15 +94,19 @@ __all__ = [
     "Hit",
     "IdentityError",
     "Incoming",
+    "Items",
     "Last",
     "Matcher",
     "Message",
     "NetworkFile",
     "Node",
     "NotFound",
+    "NotPermitted",
     "OffsetExpired",
     "PublishedDocument",
     "PublishedEvent",
+    "RegistryRefused",
+    "RegistryUnavailable",
     "RemoteError",
     "Search",
     "SearchUnavailable",
@@ -95,6 +114,7 @@ __all__ = [
     "Sighting",
     "Space",
     "Stream",
+    "StreamTerms",
     "Subscription",
     "Topic",
     "TopicSubscription",
@@ -102,6 +122,7 @@ __all__ = [
     "UsageError",
     "UserConnection",
     "Watch",
+    "connect",
 ]
 
 

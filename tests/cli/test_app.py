@@ -21,14 +21,6 @@ def ends(*arguments: str) -> int:
     return code if isinstance(code, int) else int(code is not None)
 
 
-@pytest.mark.parametrize("command", [[], ["lab"], ["lab", "run"], ["lab", "list"]])
-def test_every_command_explains_itself(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ends(*command, "--help") == 0
-    assert "Example: shoal lab" in capsys.readouterr().out
-
-
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert ends("--version") == 0
     assert capsys.readouterr().out == f"shoal {__version__}\n"

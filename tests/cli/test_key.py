@@ -104,11 +104,3 @@ def test_without_an_option_the_passphrase_is_asked_for(secret: str) -> None:
     assert shown.stdout.split() == made.stdout.split()
     assert PASSPHRASE not in shown.output + made.output
     assert open_keystore(Path("node.key"), PASSPHRASE)
-
-
-@pytest.mark.parametrize("command", [[], ["new"], ["show"]])
-def test_every_command_explains_itself(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ends("key", *command, "--help") == 0
-    assert "Example: shoal key" in capsys.readouterr().out

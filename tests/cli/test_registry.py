@@ -1,4 +1,4 @@
-"""`shoal registry` and `shoal stream create|grant|revoke|delete`."""
+"""`shoal registry` and `shoal stream create|edit|grant|revoke|delete`."""
 
 from __future__ import annotations
 
@@ -67,8 +67,18 @@ def test_a_stream_from_its_making_to_its_end(
         f"{BOB} may publish until {until}, subscribe",
         f"{ID} may edit, delete, publish, subscribe, grant",
     ]
+    says(capsys, "stream", "edit", "/city/cars", "--partitions", "8", "--tracker", "none")
+    says(capsys, "stream", "edit", "/city/cars", "--degree", "6", "--storage", BOB)
+    assert says(capsys, "registry", "show", "/city/cars")[1:5] == [
+        'metadata {"a": 1}',
+        "partitions 8",
+        "degree 6",
+        f"storage node {BOB}",
+    ]
     says(capsys, "stream", "delete", "/city/cars")
     says(capsys, "registry", "remove", "tracker", BOB)
+    says(capsys, "registry", "hand-over", "tracker", BOB)
+    assert f"trackers, listed by {BOB}:" in says(capsys, "registry", "show")
     assert ends("registry", "show", "/city/cars") == 2
     assert "`shoal stream create /city/cars`" in capsys.readouterr().err
 
@@ -105,7 +115,9 @@ def test_the_same_on_a_chain(folder: Path, capsys: pytest.CaptureFixture[str]) -
         (["stream", "create", "cars"], "'cars': write /PATH"),
         (["stream", "grant", "/a", "fly", BOB], "'fly' is no permission: write one of edit, del"),
         (["stream", "grant", "/a", "edit", "bob"], "'bob' is not a node id"),
+        (["stream", "grant", "/a", "edit", "16Uiu2HAbob"], "'16Uiu2HAbob' is not a secp256k1 peer"),
         (["stream", "grant", "/a", "edit", BOB, "--until", "noon"], "--until 'noon': write"),
+        (["stream", "edit", "/a"], "nothing to change: name what is to be different"),
         (["registry", "put", "tracker", BOB, "nowhere"], "'nowhere' is no address"),
     ],
 )

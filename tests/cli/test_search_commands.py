@@ -29,7 +29,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the network file of who has a key, beside a node that runs."""
     folder = tmp_path_factory.mktemp("network")
     (folder / "carrier.toml").write_text("[search]\n")
-    with Running("node", "--config", "carrier.toml", folder=folder) as carrier:
+    with Running("serve", "--config", "carrier.toml", folder=folder) as carrier:
         carrier.wait_for(lambda: len(carrier.out) == 3)
         entry = "\n".join(carrier.out)
         assert list(tomllib.loads(entry)["search"]["bootstrap"][0]) == ["id", "addresses"]
@@ -184,13 +184,3 @@ def test_a_node_without_search_is_told_what_to_add(
     assert ends("search", "x", "--config", str(tmp_path / "shoal.toml")) == 2
     complaint = "this node is not in the search network: add [search] to its file"
     assert complaint in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "command", [["search"], ["watch"], ["doc"], ["doc", "put"], ["doc", "get"], ["doc", "delete"]]
-)
-def test_every_command_explains_itself(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ends(*command, "--help") == 0
-    assert "Example: " in capsys.readouterr().out

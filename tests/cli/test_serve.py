@@ -1,4 +1,4 @@
-"""`shoal tracker` and `shoal node`, as processes that run until they are told to stop."""
+"""`shoal serve`, as processes that run until they are told to stop."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
-from shoal.node import load_network_file
-from shoal.node import node as node_module
+from shoal.node import load_network_file, memberships
 from tests.cli.test_app import ends
 from tests.system.processes import Running
 
@@ -26,7 +25,9 @@ STREAM = "0x" + "ab" * 20 + "/x"
 @contextmanager
 def tracker(folder: Path, *options: str) -> Iterator[Running]:
     """A tracker, and its entry as a network file in a folder."""
-    with Running("tracker", "--listen", "ws://127.0.0.1:0", *options, folder=folder) as running:
+    with Running(
+        "serve", "--tracker", "--listen", "ws://127.0.0.1:0", *options, folder=folder
+    ) as running:
         running.wait_for(lambda: any(line.startswith("addresses") for line in running.out))
         (folder / "shoal.toml").write_text("\n".join(running.out) + "\n")
         yield running
@@ -46,6 +47,7 @@ def test_a_tracker_prints_a_network_file_and_ends_when_told(
         (entry,) = network.trackers
         assert entry.addresses[0].startswith("ws://127.0.0.1:")
         gateway = running.out[0].removeprefix("# gateway ")
+        running.wait_for(lambda: running.out[-1] == f'gateway = "{gateway}"')
         health = get(gateway + "/health")
         assert health == {"node": entry.id, "links": 0, "tracker": True}
         assert running.end(name) == 0
@@ -70,7 +72,7 @@ def test_a_node_carries_streams_and_ends_when_told(tmp_path: Path, name: signal.
         config = (tmp_path / "shoal.toml").read_text() + '\n[gateway]\nlisten = "127.0.0.1:0"\n'
         (tmp_path / "node.toml").write_text(config)
         other = "0x" + "cd" * 20 + "/y"
-        arguments = ("node", "--config", "node.toml", "--stream", STREAM, "--stream", other)
+        arguments = ("serve", "--config", "node.toml", "--stream", STREAM, "--stream", other)
         with Running(*arguments, folder=tmp_path) as running:
             running.wait_for(lambda: len(running.out) == 2)
             assert running.out[0].startswith("# gateway http://127.0.0.1:")
@@ -87,7 +89,7 @@ def test_a_node_carries_streams_and_ends_when_told(tmp_path: Path, name: signal.
 
 def test_a_node_without_streams_waits(tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text("")
-    with Running("node", folder=tmp_path) as running:
+    with Running("serve", folder=tmp_path) as running:
         running.wait_for(lambda: running.out)
         assert running.end(signal.SIGTERM) == 0
 
@@ -95,14 +97,17 @@ def test_a_node_without_streams_waits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["node", "--config", "missing.toml"], "no network file missing.toml: write one"),
-        (["node", "--config", "bad.toml"], "bad.toml: tracker.degree: expected `int` >= 3"),
-        (["node", "--config", "empty.toml", "--stream", STREAM], "add [[trackers]]"),
-        (["node", "--config", "empty.toml", "--stream", "x"], "stream id 'x': write the owner"),
-        (["tracker", "--listen", "http://x"], "write ws://HOST:PORT"),
-        (["tracker", "--listen", "wss://127.0.0.1:0"], "needs a certificate"),
-        (["tracker", "--listen", "ws://127.0.0.1:0", "--gateway", "x"], "write host:port"),
-        (["tracker", "--key", "missing.key"], "missing.key"),
+        (["serve", "--config", "missing.toml"], "no network file missing.toml: `shoal up`"),
+        (["serve", "--config", "bad.toml"], "bad.toml: tracker.degree: expected `int` >= 3"),
+        (["serve", "--config", "empty.toml", "--stream", STREAM], "add [[trackers]]"),
+        (["serve", "--config", "empty.toml", "--stream", "x"], "stream id 'x': write the owner"),
+        (["serve", "--tracker", "--listen", "http://x"], "write ws://HOST:PORT"),
+        (["serve", "--tracker", "--listen", "wss://127.0.0.1:0"], "needs a certificate"),
+        (
+            ["serve", "--tracker", "--listen", "ws://127.0.0.1:0", "--gateway", "x"],
+            "write host:port",
+        ),
+        (["serve", "--tracker", "--key", "missing.key"], "missing.key"),
     ],
 )
 def test_misuse_is_one_line_and_exit_code_2(
@@ -128,13 +133,13 @@ def test_a_port_that_is_taken_is_named(
     monkeypatch.chdir(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert ends("tracker", "--listen", f"ws://127.0.0.1:{port}") == 2
+        assert ends("serve", "--tracker", "--listen", f"ws://127.0.0.1:{port}") == 2
         printed = capsys.readouterr()
         assert printed.out == ""
         assert printed.err.startswith(f"shoal: cannot listen on ws://127.0.0.1:{port}: ")
         assert printed.err.count("\n") == 1
         listen = ("--listen", "ws://127.0.0.1:0", "--gateway", f"127.0.0.1:{port}")
-        assert ends("tracker", *listen) == 2
+        assert ends("serve", "--tracker", *listen) == 2
         error = capsys.readouterr().err
         assert error.startswith(f"shoal: gateway listen = '127.0.0.1:{port}': ")
         assert error.count("\n") == 1
@@ -143,16 +148,10 @@ def test_a_port_that_is_taken_is_named(
 def test_a_tracker_that_does_not_answer_ends_the_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(node_module, "JOIN_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(memberships, "JOIN_TIMEOUT_S", 0.2)
     config = tmp_path / "shoal.toml"
     config.write_text(f'[[trackers]]\nid = "{STREAM[:42]}"\naddresses = ["ws://127.0.0.1:9"]\n')
-    assert ends("node", "--config", str(config), "--stream", STREAM) == 2
+    assert ends("serve", "--config", str(config), "--stream", STREAM) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"shoal: {STREAM}: no answer from tracker {STREAM[:42]} within 0.2 s")
     assert error.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", ["tracker", "node"])
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ends(command, "--help") == 0
-    assert f"Example: shoal {command}" in capsys.readouterr().out

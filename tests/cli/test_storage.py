@@ -1,4 +1,4 @@
-"""`shoal storage` and `shoal stream resend`, in real processes."""
+"""`shoal serve --storage` and `shoal stream resend`, in real processes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ storage = ["{id}"]
 """
     tracker = f'[node]\nlisten = ["ws://127.0.0.1:{ports[0]}"]\n[tracker]\n{public}'
     (folder / "tracker.toml").write_text(tracker)
-    with Running("node", "--config", "tracker.toml", folder=folder) as tracking:
+    with Running("serve", "--config", "tracker.toml", folder=folder) as tracking:
         tracking.wait_for(lambda: len(tracking.out) == 3)
         (folder / "shoal.toml").write_text("\n".join([*tracking.out, public]))
         secret = ("--key", "storage.key", "--passphrase", "file:secret")
-        arguments = (*secret, "--folder", "store", "--gateway", "127.0.0.1:0")
+        arguments = (*secret, "--storage", "store", "--gateway", "127.0.0.1:0")
         listen = f"ws://127.0.0.1:{ports[1]}"
-        with Running("storage", *arguments, "--listen", listen, folder=folder) as storing:
+        with Running("serve", *arguments, "--listen", listen, folder=folder) as storing:
             storing.wait_for(lambda: len(storing.out) == 4)
             assert storing.out[1:] == [
                 "[[storage_nodes]]",
@@ -136,17 +136,11 @@ def test_a_stream_that_nobody_keeps_is_said(tmp_path: Path) -> None:
 
 def test_a_storage_node_that_no_stream_names_says_so(tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text("[tracker]\n[node]\nlisten = []\n")
-    with Running("storage", "--listen", "ws://127.0.0.1:0", folder=tmp_path) as running:
+    with Running(
+        "serve", "--storage", "store", "--listen", "ws://127.0.0.1:0", folder=tmp_path
+    ) as running:
         running.wait_for(lambda: running.err and len(running.out) == 6)
         assert running.err[0].startswith('no stream is kept here yet: write storage = ["0x')
         assert running.out[0] == "[[trackers]]"
         assert running.out[3] == "[[storage_nodes]]"
         assert running.end(signal.SIGINT) == 0
-
-
-@pytest.mark.parametrize("command", [["storage"], ["stream", "resend"]])
-def test_every_command_explains_itself(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ends(*command, "--help") == 0
-    assert f"Example: shoal {' '.join(command)}" in capsys.readouterr().out

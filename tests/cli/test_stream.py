@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import re
@@ -12,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 import pytest
@@ -20,7 +18,6 @@ import pytest
 from shoal.node.partitions import partition_of
 from tests.cli.test_app import ends
 from tests.cli.test_serve import tracker
-from tests.node.network import free_port
 from tests.system.processes import SHOAL, Running, run
 
 ROOT = Path(__file__).parents[2]
@@ -191,69 +188,3 @@ def test_partitions_are_chosen_by_number_or_key(network: Path) -> None:
     done = run("stream", "publish", STREAM, "--partition", "4", folder=network, text="x\n")
     assert done.returncode != 0
     assert f"partition 4: {STREAM} has partitions 0..3" in done.stderr
-
-
-@pytest.mark.parametrize("command", [[], ["publish"], ["subscribe"]])
-def test_every_command_explains_itself(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ends("stream", *command, "--help") == 0
-    assert "shoal stream" in capsys.readouterr().out
-
-
-# The README, to the letter
-
-
-def blocks(heading: str) -> list[str]:
-    """The code blocks under a heading of the README."""
-    text = (ROOT / "README.md").read_text()
-    section = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    return re.findall(r"```(?:\w*)\n(.*?)```", section, re.DOTALL)
-
-
-def test_the_commands_of_the_readme_work(tmp_path: Path) -> None:
-    commands, _ = blocks("A stream of your own")
-    lines = [line.partition("  #")[0].strip() for line in commands.splitlines()]
-    as_here = {"./run": shlex.join(SHOAL), "7700": str(free_port()), "0xSOMEBODY/path": STREAM}
-
-    def here(line: str) -> str:
-        for word, replacement in as_here.items():
-            line = line.replace(word, replacement)
-        return line
-
-    tracking = next(line for line in lines if "./run tracker" in line)
-    subscribing = next(line for line in lines if "./run stream subscribe" in line)
-    publishing = next(line for line in lines if "./run stream publish" in line)
-    assert tracking.endswith("> shoal.toml &")
-    shell = ["bash", "-c"]
-    with Running(here("exec " + tracking.removesuffix("&")), command=shell, folder=tmp_path) as one:
-        file = tmp_path / "shoal.toml"
-        one.wait_for(lambda: file.exists() and "addresses" in file.read_text())
-        with Running(here("exec " + subscribing), command=shell, folder=tmp_path) as two:
-            two.wait_for(lambda: two.err)
-            subscribed = two.err[0].removeprefix("subscribed to ")
-            with Running(here(publishing), command=shell, folder=tmp_path) as three:
-                three.hang_up()
-                assert three.end() == 0
-                full = three.err[0].removeprefix("publishing to ")
-                assert re.fullmatch("0x[0-9a-f]{40}/vehicles", full), "prints the full id"
-            publish(tmp_path, '{"speed": 8.3}\n', id=subscribed)
-            two.wait_for(lambda: two.out)
-            assert json.loads(two.out[0])["content"] == {"speed": 8.3}
-            assert two.end(signal.SIGINT) == 0
-        assert one.end(signal.SIGTERM) == 0
-
-
-def test_the_example_of_the_readme_works(
-    network: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, example = blocks("A stream of your own")
-    head, _, body = example.partition("\n\n")
-    assert head == "import shoal"
-    names: dict[str, Any] = {}
-    exec(f"import shoal\nasync def main():\n{indent(body, '    ')}", names)
-    monkeypatch.chdir(network)
-    asyncio.run(names["main"]())
-    assert re.fullmatch(
-        r"0x[0-9a-f]{40} \{'vehicle': 12, 'speed': 8\.3\}\n", capsys.readouterr().out
-    )

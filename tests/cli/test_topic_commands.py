@@ -22,7 +22,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the network file of who has a key and a folder, beside a node that runs."""
     folder = tmp_path_factory.mktemp("network")
     (folder / "carrier.toml").write_text("[dht]\n")
-    with Running("node", "--config", "carrier.toml", folder=folder) as carrier:
+    with Running("serve", "--config", "carrier.toml", folder=folder) as carrier:
         carrier.wait_for(lambda: len(carrier.out) == 3)
         entry = "\n".join(carrier.out)
         keystore(folder / "node.key", "node", passphrase="")
@@ -115,11 +115,3 @@ def test_a_node_without_a_dht_is_told_what_to_add(
     assert ends("topic", "create", "x", "--config", str(tmp_path / "shoal.toml")) == 2
     complaint = "this node is not in the DHT: add [dht] to its network file"
     assert complaint in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", [[], ["create"], ["publish"], ["subscribe"], ["read"]])
-def test_every_command_explains_itself(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert ends("topic", *command, "--help") == 0
-    assert "Example: " in capsys.readouterr().out

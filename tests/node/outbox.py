@@ -60,15 +60,16 @@ async def write_batch(
     query: str = "q",
     run: str = "r1",
     partition: int | None = None,
+    stream: str = STREAM,
 ) -> int:
     """Stage and seal rows as one task of a query; how many rows the seal counted."""
     role = role_of(node)
-    epoch = await role.take_epoch(query, run, STREAM, once=False)  # type: ignore[arg-type]
+    epoch = await role.take_epoch(query, run, stream, once=False)  # type: ignore[arg-type]
     chunks = 0
     for begin in range(0, len(rows), 100):
         some = [(BINARY, partition, None, row) for row in rows[begin : begin + 100]]
         place = ChunkPlace(query, epoch, batch, 0, 0, chunks)
-        if not await role.stage(STREAM, place, some):  # type: ignore[arg-type]
+        if not await role.stage(stream, place, some):  # type: ignore[arg-type]
             break
         chunks += 1
     return (await role.seal(query, epoch, batch, [Attempt(0, 0, chunks)])).rows

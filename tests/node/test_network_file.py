@@ -141,7 +141,7 @@ def test_a_stream_keeps_all_its_feeds_unless_it_says_otherwise(tmp_path: Path) -
 
 def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "missing.toml"
-    with pytest.raises(NotFound, match=r"missing\.toml: write one \(see docs/network-file\.md\)"):
+    with pytest.raises(NotFound, match=r"missing\.toml: `shoal up` makes one"):
         load_network_file(path)
     with pytest.raises(NotFound, match="write one"):
         load_network_file(tmp_path)

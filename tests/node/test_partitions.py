@@ -15,6 +15,7 @@ from shoal.base.ids import StreamId
 from shoal.node import NetworkFile
 from shoal.node.network_file import StreamSettings
 from shoal.node.partitions import Partitions, partition_of
+from shoal.node.terms import Terms
 from tests.node.network import Town, contents, in_town, nothing_more, take
 
 OWNER = "0x" + "ab" * 20
@@ -24,7 +25,7 @@ KEYS = st.text(st.characters(codec="utf-8")) | st.binary() | st.integers()
 
 
 def partitions() -> Partitions:
-    return Partitions(NetworkFile(streams=(StreamSettings(FOUR, partitions=4),)))
+    return Partitions(Terms(NetworkFile(streams=(StreamSettings(FOUR, partitions=4),))).partitions)
 
 
 # The hash
@@ -99,7 +100,7 @@ def test_a_partition_that_was_asked_for_is_taken_and_so_is_a_key_s() -> None:
 
 @pytest.mark.parametrize("partition", [-1, 4, 100, True, "0", 1.0])
 def test_a_partition_that_is_not_there_is_refused_with_a_remedy(partition: Any) -> None:
-    problem = r"has partitions 0\.\.3; more are set as partitions under \[\[streams\]\]"
+    problem = r"has partitions 0\.\.3; more are set by its owner: .*\[\[streams\]\]"
     with pytest.raises(UsageError, match=problem) as caught:
         partitions().choose(FOUR, None, partition)
     assert str(caught.value).startswith(f"partition {partition!r}: {FOUR} ")

@@ -139,10 +139,10 @@ def test_a_store_in_use_is_said_at_the_start(tmp_path: Path) -> None:
 
 
 def test_retention_is_as_the_section_says() -> None:
-    config = storage_role._store_config(StorageSection(days_max=1.5, gigabytes_max=2.0))
+    config = storage_role.store_config(StorageSection(days_max=1.5, gigabytes_max=2.0))
     assert config.retention.age_ns == 36 * 3600 * S_NS
     assert config.retention.size_bytes_max == 2_000_000_000
-    large = storage_role._store_config(StorageSection(gigabytes_max=5_000.0))
+    large = storage_role.store_config(StorageSection(gigabytes_max=5_000.0))
     assert large.map_bytes_max >= 10_000_000_000_000
 
 

@@ -14,7 +14,7 @@ from shoal.base.ids import show_node_id
 from shoal.identity.stream_message import JSON
 from shoal.kernel.records import Delivered, Published, Sent
 from shoal.node import NetworkFile, Node, Stream
-from shoal.node import node as module
+from shoal.node import memberships as module
 from shoal.node.network_file import NodeSection, PeerEntry, TrackerSection
 from shoal.protocols.streams.commands import StreamReady
 from tests.node.network import Town, contents, in_town, nothing_more, run, take
@@ -199,7 +199,7 @@ def test_many_tasks_may_publish_at_once() -> None:
             assert len(set(ids)) == 200
             got = await take(messages, 200)
             assert {m.id: m.content for m in got} == {id: n for n, id in enumerate(ids)}
-        assert one._memberships[stream.id].users == 1
+        assert one._memberships.joined[stream.id].users == 1
 
     in_town(scenario)
 
@@ -300,7 +300,7 @@ def test_the_last_subscription_takes_the_node_out_of_the_stream() -> None:
                 await stream.publish(1)
                 assert contents(await take(messages, 1)) == [1]
         await until(lambda: town.members(stream.id) == [one.id], 5)
-        assert one._memberships[stream.id].stays, "it publishes: until its end"
+        assert one._memberships.joined[stream.id].stays, "it publishes: until its end"
 
     in_town(scenario)
 
@@ -346,7 +346,7 @@ def test_a_tracker_that_is_not_there_is_named_within_the_time_out(
                     raise AssertionError("never reached")
             with pytest.raises(UsageError, match=complaint):
                 await node.join(stream.id)
-            assert not node._memberships
+            assert not node._memberships.joined
             assert node._streams is not None
             assert not node._streams.streams
 
@@ -384,12 +384,12 @@ def test_cancelled_subscriptions_and_publications_leave_no_trace() -> None:
                 asyncio.ensure_future(node.join(stream.id)),
             ]
             await asyncio.sleep(0.05)
-            assert node._memberships[stream.id].users == 3
+            assert node._memberships.joined[stream.id].users == 3
             for task in tasks:
                 task.cancel()
             results = await asyncio.gather(*tasks, return_exceptions=True)
             assert [type(result) for result in results] == [asyncio.CancelledError] * 3
-            assert not node._memberships
+            assert not node._memberships.joined
             assert node._streams is not None
             assert not node._streams.streams
 

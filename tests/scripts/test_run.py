@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
         ("lab report out", "spark", "lab report out"),
         ("lab run x --master local[2]", "spark", "lab run x --master local[2]"),
         ("lab run x", "runtime", "lab run x"),
-        ("tracker", "runtime", "tracker"),
+        ("serve --tracker", "runtime", "serve --tracker"),
     ],
 )
 def test_only_what_needs_spark_waits_for_it(

@@ -155,7 +155,7 @@ def test_a_batch_that_cannot_be_leaves_nothing(tmp_path: Path) -> None:
         MessageId(StreamId(""), 0, 0, 0, ALICE, "c"),
         MessageId(StreamId("x" * 257), 0, 0, 0, ALICE, "c"),
         MessageId(StreamId("\ud800"), 0, 0, 0, ALICE, "c"),
-        MessageId(STREAM, 100, 0, 0, ALICE, "c"),
+        MessageId(STREAM, 101, 0, 0, ALICE, "c"),
         MessageId(STREAM, -1, 0, 0, ALICE, "c"),
         MessageId(STREAM, 0, -1, 0, ALICE, "c"),
         MessageId(STREAM, 0, 0, 2**64, ALICE, "c"),

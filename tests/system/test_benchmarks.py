@@ -35,6 +35,26 @@ def test_a_tiny_overlay_has_figures() -> None:
         assert (row["gossipsub"], row["ratio"]) == (None, None)
 
 
+def test_a_few_calls_have_figures() -> None:
+    result = run("benchmarks/webrtc_links.py", "--nodes", "6", "--messages", "20", "--links", "3")
+    for kind in ("ws", "webrtc"):
+        assert min(result[kind].values()) > 0
+
+
+def test_a_few_sealed_messages_have_figures() -> None:
+    result = run("benchmarks/encryption.py", "--messages", "20", "--rounds", "1")
+    assert len(result) == 6
+    assert min(result.values()) > 0
+
+
+def test_a_few_subscribers_have_figures() -> None:
+    result = run("benchmarks/gateway.py", "--subscribers", "20", "--messages", "2")
+    for kind in ("events", "websocket"):
+        row = result[kind]
+        assert (row["subscribers"], row["complete"], row["lost"]) == (20, 20, 0)
+        assert 0 < row["first_s"] <= row["last_s"]
+
+
 def test_a_tiny_topic_has_figures() -> None:
     result = run("benchmarks/topics.py", "--events", "16", "--repeat", "1")
     assert min(result.values()) > 0

@@ -339,7 +339,7 @@ def test_a_stream_that_nobody_keeps_names_the_remedy() -> None:
         with pytest.raises(UsageError, match=remedy):
             async with stream.subscribe(start=Last(10)):
                 raise AssertionError("never reached")
-        assert not node._memberships
+        assert not node._memberships.joined
         with pytest.raises(UsageError, match=remedy):
             await stream.publish(1, durable=True)
 

@@ -63,7 +63,7 @@ def test_what_was_published_survives_its_author_and_the_author_goes_on(tmp_path:
 
     with ExitStack() as stack:
         for name in ("first", *[f"carrier{number}" for number in range(1, CARRIERS)]):
-            node = stack.enter_context(Running("node", "--config", town.config(name)))
+            node = stack.enter_context(Running("serve", "--config", town.config(name)))
             node.wait_for(lambda node=node: len(node.out) == 3)  # type: ignore[misc]
             assert node.out[0] == "[[dht.bootstrap]]"
         made = run("topic", "create", "news", "--config", author, "--replicas", "3", "--json")

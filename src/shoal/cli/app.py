@@ -14,17 +14,22 @@ import typer
 
 from shoal import __version__
 from shoal.base.errors import ShoalError, UsageError
+from shoal.cli.backup.command import backup, restore
+from shoal.cli.completion import completion, prepare
 from shoal.cli.demo.command import demo
 from shoal.cli.doc import doc
+from shoal.cli.doctor.command import doctor
+from shoal.cli.gateway import gateway
 from shoal.cli.key import key
 from shoal.cli.lab import lab
 from shoal.cli.pipeline import pipeline
 from shoal.cli.registry import registry
 from shoal.cli.report import report
 from shoal.cli.search import search, watch
-from shoal.cli.serve import node, storage, tracker
+from shoal.cli.serve import serve
 from shoal.cli.stream import stream
 from shoal.cli.topic import topic
+from shoal.cli.up import up
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -37,10 +42,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command()(up)
+app.command()(serve)
 app.command()(demo)
-app.command()(tracker)
-app.command()(node)
-app.command()(storage)
 app.add_typer(stream, name="stream")
 app.add_typer(registry, name="registry")
 app.add_typer(topic, name="topic")
@@ -48,6 +52,11 @@ app.command()(search)
 app.command()(watch)
 app.add_typer(doc, name="doc")
 app.add_typer(key, name="key")
+app.command()(doctor)
+app.command()(backup)
+app.command()(restore)
+app.command()(completion)
+app.add_typer(gateway, name="gateway")
 lab.command()(report)
 app.add_typer(lab, name="lab")
 app.add_typer(pipeline, name="pipeline")
@@ -68,12 +77,13 @@ def shoal(
 ) -> None:
     """Decentralised publish/subscribe and search, and a lab to measure it.
 
-    Example: shoal lab run streams-smoke --seed 7
+    Example: shoal up
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit."""
+    prepare()
     try:
         app(args=None if arguments is None else list(arguments), prog_name="shoal")
     except UsageError as error:

@@ -17,12 +17,11 @@ from shoal.cli.spark import Environment, SourceOption, environment_settings, sou
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from shoal.pipeline.lake.land import Landed
+    from shoal.pipeline.patient import PatientQuery
 
 CHECKPOINT = ".checkpoint"
-LOOK_S = 1  # between two looks at Ctrl-C
 HOURS_A_WEEK = 7 * 24
 
 Frames = Callable[["SparkSession"], "DataFrame"]
@@ -212,12 +211,11 @@ def land_frames(
         )
 
 
-def _wait(query: StreamingQuery) -> None:
+def _wait(query: PatientQuery) -> None:
     from pyspark.errors import StreamingQueryException
 
     try:
-        while not query.awaitTermination(LOOK_S):
-            pass
+        query.wait()
     except StreamingQueryException as error:
         first_line = str(error).strip().split("\n")[0]
         raise LandingFailed(

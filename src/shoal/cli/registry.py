@@ -95,6 +95,15 @@ def remove(role: Listed, node: Node, config: Config = Path("shoal.toml")) -> Non
     run_until_stopped(_remove(config, role, node))
 
 
+@registry.command("hand-over")
+def hand_over(role: Listed, admin: Node, config: Config = Path("shoal.toml")) -> None:
+    """Let somebody else list trackers, or storage nodes, from now on. Only they can give it back.
+
+    Example: shoal registry hand-over tracker 0x7e5f4552091a69125d5dfcb7b8c2659029395bdf
+    """
+    run_until_stopped(_hand_over(config, role, admin))
+
+
 @asynccontextmanager
 async def opened_registry(config: Path) -> AsyncIterator[ContractRegistry]:
     """The registry of a network file, with its key if it names one."""
@@ -188,7 +197,8 @@ def _said(expiries_s: tuple[int, ...]) -> str:
     import time
     from datetime import UTC, datetime
 
-    from shoal.registry.port import FOREVER, Permission
+    from shoal.kernel.access import Permission
+    from shoal.registry.port import FOREVER
 
     said = []
     for kind, end_s in zip(Permission, expiries_s, strict=True):
@@ -217,6 +227,14 @@ async def _remove(config: Path, role: Role, node: str) -> None:
     parsed = parse_node_id(node)
     async with opened_registry(config) as opened:
         await opened.remove_node(_directory(role), parsed)
+
+
+async def _hand_over(config: Path, role: Role, admin: str) -> None:
+    from shoal.base.ids import parse_node_id
+
+    parsed = parse_node_id(admin)
+    async with opened_registry(config) as opened:
+        await opened.hand_over(_directory(role), parsed)
 
 
 def _directory(role: Role) -> Directory:

@@ -3,7 +3,6 @@ come."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -14,12 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.serve import run_until_stopped
+from shoal.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from shoal.node import FoundDocument, Node
-
-QUICK_S = 2.0  # whoever waits this long does not wonder yet
-PROGRESS_S = 5.0
 
 Query = Annotated[
     str,
@@ -106,22 +103,9 @@ async def joined_node(config: Path) -> AsyncIterator[Node]:
     from shoal.node import Node
 
     async with Node.open(config) as node:
-        waiting = asyncio.get_running_loop().create_task(_wait_aloud())
-        try:
+        async with waiting("to be taken into the search network"):
             await node.measure.size()
-        finally:
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
         yield node
-
-
-async def _wait_aloud() -> None:
-    waited_s = QUICK_S
-    await asyncio.sleep(QUICK_S)
-    while True:
-        print(f"waiting to be taken into the search network ({waited_s:.0f} s)", file=sys.stderr)
-        await asyncio.sleep(PROGRESS_S)
-        waited_s += PROGRESS_S
 
 
 def shown(found: FoundDocument) -> str:

@@ -1,11 +1,12 @@
-"""`shoal tracker` and `shoal node`: run one node until it is told to stop."""
+"""`shoal serve`: run one node until it is told to stop, with the roles that a network file and
+flags give it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,101 +14,91 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from shoal.gateway.history import HistoryQuery, ReadLines
+    from shoal.explorer import ExplorerRoutes
     from shoal.node import Node
     from shoal.node.network_file import NetworkFile
 
-Listen = Annotated[
-    list[str] | None,
-    typer.Option(metavar="ADDRESS", help="Where peers reach it, as in ws://127.0.0.1:7700."),
-]
-Key = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Keystore; without one the id is new with every start."),
-]
-Passphrase = Annotated[
-    str | None, typer.Option(metavar="env:NAME|file:PATH", help="Where its passphrase is.")
-]
-Gateway = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", help="Serve health and metrics over HTTP there.")
-]
 Config = Annotated[Path, typer.Option(metavar="FILE", help="The network file.")]
 
-
-def tracker(
-    listen: Listen = None,
-    key: Key = None,
-    passphrase: Passphrase = None,
-    gateway: Gateway = None,
-    degree: Annotated[int, typer.Option(min=3, max=64, help="Neighbours per node.")] = 4,
-) -> None:
-    """Run a tracker. Prints the [[trackers]] entry for the network files of its nodes.
-
-    Example: shoal tracker --listen ws://127.0.0.1:7700 --gateway 127.0.0.1:7780
-    """
-    from shoal.node.network_file import GatewaySection, NetworkFile, NodeSection, TrackerSection
-
-    network = NetworkFile(
-        node=NodeSection(key, passphrase, tuple(listen or ["ws://127.0.0.1:7700"])),
-        tracker=TrackerSection(degree),
-        gateway=None if gateway is None else GatewaySection(gateway),
-    )
-    run_until_stopped(_serve(network, []))
+DEFAULT_CONFIG = Path("shoal.toml")
 
 
-def node(
-    config: Config = Path("shoal.toml"),
+def serve(
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The network file.", show_default="shoal.toml"),
+    ] = None,
+    tracker: Annotated[bool, typer.Option("--tracker", help="Be a tracker.")] = False,
+    degree: Annotated[
+        int | None,
+        typer.Option(min=3, max=64, help="Neighbours per node, of a tracker.", show_default="4"),
+    ] = None,
+    storage: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Keep streams there; made if new.", show_default=False),
+    ] = None,
     stream: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="A stream to help carry; any number.")
     ] = None,
-) -> None:
-    """Run a node from a network file: it forwards the streams it is given, and takes part in
-    durable topics and in search if the file says so.
-
-    Example: shoal node --config shoal.toml --stream 0x7e5f4552091a69125d5dfcb7b8c2659029395bdf/x
-    """
-    from shoal.node.network_file import load_network_file
-
-    run_until_stopped(_serve(load_network_file(config), stream or []))
-
-
-def storage(
-    config: Config = Path("shoal.toml"),
-    listen: Listen = None,
-    key: Key = None,
-    passphrase: Passphrase = None,
-    gateway: Gateway = None,
-    folder: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Where messages are kept; made if new.")
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="Where peers reach it, as in ws://127.0.0.1:7700."),
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keystore; without one the id is new with every start."),
+    ] = None,
+    passphrase: Annotated[
+        str | None, typer.Option(metavar="env:NAME|file:PATH", help="Where its passphrase is.")
+    ] = None,
+    gateway: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Serve HTTP there: the gateway.")
     ] = None,
 ) -> None:
-    """Run a storage node: it keeps the streams that name it, and resends them.
+    """Run one node. Its roles are those that the network file names and those of the flags:
+    tracker, storage node, part of the DHT, part of search, or none, and then it carries the streams
+    that it is given. Prints the entries that the network files of others need to find it.
 
-    Prints the [[storage_nodes]] entry for the network files of its trackers and nodes. A stream
-    names it as storage = ["0x..."] under [[streams]], so it needs a key to be the same each time.
+    A storage node needs a key, to be the same with each start: streams name it.
 
-    Example: shoal storage --key storage.key --folder store --listen ws://127.0.0.1:7710
+    Example: shoal serve --tracker --listen ws://127.0.0.1:7700 --gateway 127.0.0.1:7780
     """
     from msgspec.structs import replace
 
     from shoal.node.network_file import (
         GatewaySection,
-        NodeSection,
+        NetworkFile,
         StorageSection,
+        TrackerSection,
         load_network_file,
     )
 
-    network = load_network_file(config)
-    section, node = network.storage or StorageSection(), network.node
-    # Paths on the command line begin where it is given.
-    path = node.key if key is None else str(Path(key).absolute())
-    source = node.passphrase if passphrase is None else passphrase
-    node = NodeSection(path, source, tuple(listen) if listen else node.listen, node.certificate)
-    if folder is not None:
-        section = replace(section, folder=str(Path(folder).absolute()))
-    serving = network.gateway if gateway is None else GatewaySection(gateway)
-    network = replace(network, node=node, storage=section, gateway=serving)
-    run_until_stopped(_serve(network, []))
+    if config is None and (tracker or storage is not None) and not DEFAULT_CONFIG.exists():
+        network = NetworkFile()
+    else:
+        network = load_network_file(config or DEFAULT_CONFIG)
+    # Paths on the command line begin where it is given, those in a file where that is.
+    node = replace(
+        network.node,
+        key=network.node.key if key is None else str(key.absolute()),
+        passphrase=network.node.passphrase if passphrase is None else _absolute(passphrase),
+        listen=tuple(listen) if listen else network.node.listen,
+    )
+    changes: dict[str, Any] = {"node": node}
+    if tracker or degree is not None:
+        section = network.tracker or TrackerSection()
+        changes["tracker"] = replace(section, degree=degree or section.degree)
+    if storage is not None:
+        kept = network.storage or StorageSection()
+        changes["storage"] = replace(kept, folder=str(storage.absolute()))
+    if gateway is not None:
+        changes["gateway"] = replace(network.gateway or GatewaySection(), listen=gateway)
+    run_until_stopped(_serve(replace(network, **changes), stream or []))
+
+
+def _absolute(source: str) -> str:
+    kind, _, path = source.partition(":")
+    return f"file:{Path(path).absolute()}" if kind == "file" else source
 
 
 def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
@@ -131,28 +122,21 @@ def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve(network: NetworkFile, streams: list[str]) -> None:
-    from shoal.gateway import Gateway
-    from shoal.kernel.contact import Contact
+    from shoal.cli.gateway_opening import open_doors
     from shoal.node import Node
 
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(Node.open(network))
-        if network.gateway is not None:
-            stored = running.storage
-            disk, keeps = (None, None) if stored is None else (stored.disk, stored.keeps)
-            lines = reader_of(running) if network.trackers_of(Contact(running.id)) else None
-            gateway = Gateway(
-                running.host,
-                running.tracker,
-                lines=lines,
-                disk=disk,
-                keeps=keeps,
-                outbox=running.outbox,
-            )
-            stack.push_async_callback(gateway.close)
-            print(f"# gateway {await gateway.open(network.gateway.listen)}", flush=True)
+        shown = network.gateway is not None and network.gateway.explorer
+        results = network.path("results")
+        extras = [open_explorer([running], results, stack)] if shown else []
+        address = await open_doors(running, stack, extras)
+        if address is not None:
+            print(f"# gateway {address}", flush=True)
         if running.tracker is not None:
             _print_entry("trackers", running)
+            if address is not None:
+                print(f'gateway = "{address}"', flush=True)
         if running.storage is not None:
             _print_entry("storage_nodes", running)
             if not running.storage.streams:
@@ -174,24 +158,27 @@ async def _serve(network: NetworkFile, streams: list[str]) -> None:
         await asyncio.Event().wait()  # until a signal
 
 
+def open_explorer(nodes: Sequence[Node], results: Path, stack: AsyncExitStack) -> ExplorerRoutes:
+    """The explorer of nodes of this process, for their gateway, until the stack ends. Runs of the
+    lab are in the folder of results, if there are any."""
+    from shoal.explorer import ExplorerRoutes, SeenNode
+
+    seen = [
+        SeenNode(
+            node.host,
+            node.network.node.region,
+            node.network.node.location,
+            None if node.network.search is None else node.search,
+        )
+        for node in nodes
+    ]
+    explorer = ExplorerRoutes(seen, results)
+    stack.callback(explorer.close)
+    return explorer
+
+
 def _print_entry(section: str, running: Node) -> None:
     """What the network files of others must say to find this node."""
     print(f"[[{section}]]")
     print(f'id = "0x{running.id.hex()}"')
     print(f"addresses = {json.dumps(running.addresses)}", flush=True)
-
-
-def reader_of(running: Node) -> ReadLines:
-    """How the gateway of a node reads history."""
-    from shoal.node import Last
-
-    async def lines(query: HistoryQuery) -> AsyncIterator[bytes]:
-        opened = await running.open_stream(query.stream)
-        start = Last(query.last) if query.last is not None else query.begin or "earliest"
-        messages = opened.read(
-            start, query.end, publisher=query.publisher, partitions=query.partition
-        )
-        async for message in messages:
-            yield message.as_json() + b"\n"
-
-    return lines

@@ -4,8 +4,7 @@ goes to the registry."""
 from __future__ import annotations
 
 import sys
-import time
-from contextlib import suppress
+from contextlib import AsyncExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +12,9 @@ import typer
 
 from shoal.cli.lines import stdin_lines
 from shoal.cli.serve import Config, run_until_stopped
-from shoal.cli.stream_admin import Id, create, delete, grant, revoke
+from shoal.cli.stream_admin import Id, create, delete, edit, grant, revoke
+from shoal.cli.stream_overlay import estimate, topology
+from shoal.cli.waiting import NowAndThen, waiting
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from shoal.node import Message
     from shoal.node.history import Start
 
-QUICK_S = 2.0  # whoever waits this long does not wonder yet
-PROGRESS_S = 5.0
+FOR_TRACKER = "for the tracker to let us in"
 
 stream = typer.Typer(
     no_args_is_help=True,
@@ -30,7 +30,7 @@ stream = typer.Typer(
     help="Publish and subscribe; say who may.\n\n"
     "Example: echo hello | shoal stream publish /greetings",
 )
-for command in (create, grant, revoke, delete):
+for command in (create, edit, grant, revoke, delete, topology, estimate):
     stream.command()(command)
 
 
@@ -48,12 +48,15 @@ def publish(
     partition: Annotated[
         int | None, typer.Option(help="All lines go to this partition.", show_default=False)
     ] = None,
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Wait until a storage node has each line on disk.")
+    ] = False,
 ) -> None:
     """Publish each line of stdin as one message: JSON if it is, text otherwise.
 
     Example: echo '{"speed": 8.3}' | shoal stream publish /vehicles
     """
-    run_until_stopped(_publish(id, config, text, key, partition))
+    run_until_stopped(_publish(id, config, text, key, partition, durable))
 
 
 @stream.command()
@@ -125,7 +128,7 @@ def resend(
 
 
 async def _publish(
-    id: str, config: Path, text: bool, key: str | None, partition: int | None
+    id: str, config: Path, text: bool, key: str | None, partition: int | None, durable: bool
 ) -> None:
     from shoal.node import Node
 
@@ -134,8 +137,12 @@ async def _publish(
         if key is not None or partition is not None:
             node.partitions.choose(opened.id, key, partition)  # what is wrong is told at once
         print(f"publishing to {opened.id}", file=sys.stderr)
+        joined = False
         async for line in stdin_lines():
-            await opened.publish(_content(line, text), key=key, partition=partition)
+            content = _content(line, text)
+            async with nullcontext() if joined else waiting(FOR_TRACKER):
+                await opened.publish(content, key=key, partition=partition, durable=durable)
+            joined = True
 
 
 async def _subscribe(
@@ -145,7 +152,11 @@ async def _subscribe(
 
     async with Node.open(config) as node:
         opened = await node.open_stream(id)
-        async with opened.subscribe(_start(start), partitions=partitions) as messages:
+        async with AsyncExitStack() as stack:
+            async with waiting(FOR_TRACKER):
+                messages = await stack.enter_async_context(
+                    opened.subscribe(_start(start), partitions=partitions)
+                )
             print(f"subscribed to {opened.id}", file=sys.stderr)
             seen = 0
             async for message in messages:
@@ -189,12 +200,11 @@ async def _resend(
     async with Node.open(config) as node:
         opened = await node.open_stream(id)
         start = Last(last) if last is not None else begin or "earliest"
-        count, due_s = 0, time.monotonic() + QUICK_S
+        count, progress = 0, NowAndThen()
         async for message in opened.read(start, end, publisher=publisher, partitions=partitions):
             print(message.as_json().decode() if as_json else _shown(message))
             count += 1
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + PROGRESS_S
+            if progress.due:
                 print(f"{count:,} messages, at {message.timestamp:%F %T}", file=sys.stderr)
         sys.stdout.flush()
         print(f"{count:,} messages of {opened.id}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`shoal stream create|grant|revoke|delete`: streams and permissions in the registry."""
+"""`shoal stream create|edit|grant|revoke|delete`: streams and permissions in the registry."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from shoal.cli.serve import Config, run_until_stopped
 
 if TYPE_CHECKING:
     from shoal.base.ids import NodeId
-    from shoal.registry.port import Permission
+    from shoal.identity import PublicKey
+    from shoal.kernel.access import Permission
 
 EVERYBODY_WORD = "everybody"
+NONE_WORD = "none"
+PEER_ID_FRONT = "16Uiu2HA"  # of every secp256k1 key
 
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="0xOWNER/path, or /path for a stream of this key.")
@@ -26,7 +29,11 @@ Kinds = Annotated[
     ),
 ]
 Whom = Annotated[
-    list[str], typer.Argument(metavar="0x...|everybody", help="Whose; any number up to 64.")
+    list[str],
+    typer.Argument(
+        metavar="0x...|16Uiu2HA...|everybody",
+        help="Whose, by address or peer id; any number up to 64.",
+    ),
 ]
 
 
@@ -44,8 +51,12 @@ def create(
         typer.Option(metavar="0x...", help="In order of preference; any number up to 16."),
     ] = None,
     storage: Annotated[
-        list[str] | None, typer.Option(metavar="0x...", help="Who keeps it; up to 16.")
+        list[str] | None,
+        typer.Option(
+            metavar="0x...", help="Who keeps it; up to 16.", show_default="the network file's"
+        ),
     ] = None,
+    public: Annotated[bool, typer.Option("--public", help="Everybody may subscribe.")] = False,
 ) -> None:
     """Make a stream in the registry, and print its id. Until something is granted, it is yours
     alone.
@@ -53,8 +64,40 @@ def create(
     Example: shoal stream create /vehicles --partitions 4 --metadata '{"unit": "km/h"}'
     """
     run_until_stopped(
-        _create(path, config, metadata, partitions, degree, tracker or [], storage or [])
+        _create(path, config, metadata, partitions, degree, tracker or [], storage or [], public)
     )
+
+
+def edit(
+    id: Id,
+    config: Config = Path("shoal.toml"),
+    metadata: Annotated[str | None, typer.Option(help="What it is about.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, max=100, help="How many.")] = None,
+    degree: Annotated[
+        int | None, typer.Option(min=0, max=64, help="Neighbours per node; 0: the tracker's own.")
+    ] = None,
+    tracker: Annotated[
+        list[str] | None, typer.Option(metavar="0x...|none", help="All of them, in order.")
+    ] = None,
+    storage: Annotated[
+        list[str] | None, typer.Option(metavar="0x...|none", help="All who keep it.")
+    ] = None,
+) -> None:
+    """Change what was decided for a stream. What is not named stays as it is.
+
+    Example: shoal stream edit /vehicles --partitions 8
+    """
+    changes: dict[str, object] = {}
+    if metadata is not None:
+        changes["metadata"] = metadata
+    if partitions is not None:
+        changes["partitions"] = partitions
+    if degree is not None:
+        changes["degree"] = degree or None
+    for field, texts in (("trackers", tracker), ("storage_nodes", storage)):
+        if texts is not None:
+            changes[field] = _nodes(texts)
+    run_until_stopped(_edit(id, config, changes))
 
 
 def grant(
@@ -71,7 +114,9 @@ def grant(
         ),
     ] = None,
 ) -> None:
-    """Allow somebody something. What they may do already stays as it is.
+    """Allow somebody something. What they may do already stays as it is. A peer id holds the public
+    key: it is made known, so that publishers can wrap the keys of a stream that is not everybody's
+    for a reader that they have never met.
 
     Example: shoal stream grant /vehicles publish 0x7e5f4552091a69125d5dfcb7b8c2659029395bdf
     """
@@ -106,22 +151,46 @@ async def _create(
     degree: int | None,
     trackers: list[str],
     storage: list[str],
+    public: bool,
 ) -> None:
     from shoal.base.errors import UsageError
-    from shoal.base.ids import parse_node_id
-    from shoal.registry.port import StreamTerms
+    from shoal.base.ids import StreamId, parse_node_id
+    from shoal.kernel.access import Permission
+    from shoal.node.network_file import ANY_STREAM, load_network_file
+    from shoal.registry.port import EVERYBODY, StreamTerms
 
     if not path.startswith("/"):
         raise UsageError(f"{path!r}: write /PATH: a stream is made by its owner, which is this key")
+    if not storage:
+        storage = list(load_network_file(config).stream_settings(StreamId(ANY_STREAM)).storage)
     nodes = [tuple(parse_node_id(text) for text in texts) for texts in (trackers, storage)]
     terms = StreamTerms(metadata, partitions, degree, *nodes)
     async with opened_registry(config) as opened:
-        print(await opened.create(path, terms))
+        stream = await opened.create(path, terms)
+        if public:
+            await opened.grant(stream, [EVERYBODY], Permission.SUBSCRIBE)
+        print(stream)
+
+
+async def _edit(id: str, config: Path, changes: dict[str, object]) -> None:
+    from msgspec.structs import replace
+
+    from shoal.base.errors import UsageError
+
+    if not changes:
+        raise UsageError("nothing to change: name what is to be different, as --partitions 8")
+    async with opened_registry(config) as opened:
+        stream = stream_of(id, opened)
+        await opened.edit(stream, replace(await opened.stream(stream), **changes))
 
 
 async def _grant(id: str, kinds: str, whom: list[str], config: Path, ends_s: int) -> None:
+    from shoal.registry.members import put_public_key
+
     parsed_kinds, parsed_whom = _kinds(kinds), [_somebody(text) for text in whom]
     async with opened_registry(config) as opened:
+        for key in filter(None, map(_public_key, whom)):
+            await put_public_key(opened, key)
         await opened.grant(stream_of(id, opened), parsed_whom, parsed_kinds, ends_s)
 
 
@@ -138,7 +207,7 @@ async def _delete(id: str, config: Path) -> None:
 
 def _kinds(text: str) -> Permission:
     from shoal.base.errors import UsageError
-    from shoal.registry.port import Permission
+    from shoal.kernel.access import Permission
 
     found = Permission(0)
     for word in text.split(","):
@@ -150,8 +219,24 @@ def _kinds(text: str) -> Permission:
     return found
 
 
+def _nodes(texts: list[str]) -> tuple[NodeId, ...]:
+    from shoal.base.ids import parse_node_id
+
+    return () if texts == [NONE_WORD] else tuple(parse_node_id(text) for text in texts)
+
+
 def _somebody(text: str) -> NodeId:
     from shoal.base.ids import parse_node_id
     from shoal.registry.port import EVERYBODY
 
-    return EVERYBODY if text == EVERYBODY_WORD else parse_node_id(text)
+    if text == EVERYBODY_WORD:
+        return EVERYBODY
+    key = _public_key(text)
+    return parse_node_id(text) if key is None else key.address
+
+
+def _public_key(text: str) -> PublicKey | None:
+    """The key inside a peer id; None if it is none."""
+    from shoal.identity import PublicKey, parse_peer_id
+
+    return PublicKey.from_peer_id(parse_peer_id(text)) if text.startswith(PEER_ID_FRONT) else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +12,11 @@ import typer
 from shoal.cli.lines import stdin_lines
 from shoal.cli.serve import run_until_stopped
 from shoal.cli.topic_decode import decode
+from shoal.cli.waiting import NowAndThen, waiting
 
 if TYPE_CHECKING:
     from shoal.node import Event, PublishedEvent
 
-QUICK_S = 2.0  # whoever waits this long does not wonder yet
-PROGRESS_S = 5.0
 UNDER_WAY_MAX = 64  # events that nobody else may keep yet
 
 topic = typer.Typer(
@@ -163,7 +161,8 @@ async def _publish(cid: str, config: Path, replicas: int, as_json: bool) -> None
     from shoal.node import Node
 
     async with Node.open(config) as node:
-        opened = await node.topic(cid)
+        async with waiting("for somebody who knows the topic"):
+            opened = await node.topic(cid)
         print(f"publishing to {opened.cid} ({opened.name})", file=sys.stderr)
         under_way: deque[PublishedEvent] = deque()
         async for line in stdin_lines():
@@ -183,7 +182,8 @@ async def _subscribe(
     from shoal.node import Node
 
     async with Node.open(config) as node:
-        opened = await node.topic(cid)
+        async with waiting("for somebody who knows the topic"):
+            opened = await node.topic(cid)
         async with opened.subscribe(start, follow=follow) as events:
             print(f"subscribed to {opened.cid} ({opened.name})", file=sys.stderr)
             seen = 0
@@ -198,13 +198,13 @@ async def _read(cid: str, config: Path, end: str | None, limit: int | None, as_j
     from shoal.node import Node
 
     async with Node.open(config) as node:
-        opened = await node.topic(cid)
-        count, due_s = 0, time.monotonic() + QUICK_S
+        async with waiting("for somebody who knows the topic"):
+            opened = await node.topic(cid)
+        count, progress = 0, NowAndThen()
         async for event in opened.read(end, limit=limit):
             print(event.as_json().decode() if as_json else _shown(event))
             count += 1
-            if time.monotonic() >= due_s:
-                due_s = time.monotonic() + PROGRESS_S
+            if progress.due:
                 print(f"{count:,} events, at {event.created:%F %T}", file=sys.stderr)
         sys.stdout.flush()
         print(f"{count:,} events of {opened.cid}", file=sys.stderr)

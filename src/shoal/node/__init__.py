@@ -1,5 +1,6 @@
 """The node API: what `import shoal` gives."""
 
+from shoal.node.blocking import BlockingNode, BlockingStream, BlockingTopic, Items, connect
 from shoal.node.documents import PublishedDocument
 from shoal.node.found import DataHit, DataSighting, FoundData, FoundDocument, Hit, Sighting
 from shoal.node.history import Last
@@ -16,12 +17,16 @@ from shoal.node.topic_subscription import TopicSubscription
 from shoal.node.user_connection import Incoming, UserConnection
 from shoal.node.watch import Watch
 from shoal.protocols.search.matched_space import Matcher
+from shoal.registry.port import StreamTerms
 
 __all__ = [
     "ANYONE",
     "CUSTOM",
     "LAST_SEEN",
     "NOBODY",
+    "BlockingNode",
+    "BlockingStream",
+    "BlockingTopic",
     "DataHit",
     "DataSighting",
     "Event",
@@ -30,6 +35,7 @@ __all__ = [
     "Gap",
     "Hit",
     "Incoming",
+    "Items",
     "Last",
     "Matcher",
     "Message",
@@ -41,10 +47,12 @@ __all__ = [
     "Sighting",
     "Space",
     "Stream",
+    "StreamTerms",
     "Subscription",
     "Topic",
     "TopicSubscription",
     "UserConnection",
     "Watch",
+    "connect",
     "load_network_file",
 ]

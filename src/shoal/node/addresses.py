@@ -27,3 +27,12 @@ def is_public(address: str) -> bool:
         return ip_address(urlsplit(address).hostname or "").is_global
     except ValueError:
         return False
+
+
+def is_url(text: str, *schemes: str, port: bool) -> bool:
+    """Whether it is an address with one of these schemes; whether it has to have a port."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in schemes and bool(url.hostname) and (url.port is not None or not port)
+    except ValueError:
+        return False

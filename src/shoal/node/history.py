@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from heapq import heapify, heapreplace
 from time import time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from shoal.base.errors import HistoryUnavailable, NotFound, OffsetExpired, Usage
 from shoal.base.ids import INT63_MAX, NodeId, StreamId, parse_node_id
 from shoal.base.offsets import Offset, parse_offset
 from shoal.identity.stream_message import Position
-from shoal.node.messages import LOST, FromLog, Gap, Message, message_of
+from shoal.node.messages import LOST, FromLog, Gap, Message, Unreadable, message_of
 from shoal.node.positions import Chains, Standing
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.history.client import HistoryClient
@@ -49,6 +49,9 @@ from shoal.protocols.streams.history.commands import (
 )
 from shoal.protocols.streams.history.reader import cursor_of
 from shoal.runtime import RuntimeHost
+
+if TYPE_CHECKING:
+    from shoal.node.keys import NodeKeys
 
 EARLIEST, LATEST = "earliest", "latest"
 HISTORY_EVENTS = (HistoryPage, HistoryEnded, KeptDurably, KeepFailed, CountedDurable)
@@ -130,6 +133,8 @@ class NodeHistory:
     """The door to a node's history machine."""
 
     def __init__(self, host: RuntimeHost, client: HistoryClient) -> None:
+        self.keys: NodeKeys | None = None
+        """What messages are opened with, in a network with a registry."""
         self._host = host
         self._client = client
         self._keeps: dict[_Kept, None] = {}
@@ -174,7 +179,11 @@ class NodeHistory:
                 if row.seq is None:  # a log is in the order of arrival: nothing follows from it
                     gap = chains.standing(row.message) is Standing.GAP
                     chains.took(row.message)
-                yield message_of(arrived, Gap(None, LOST) if gap else None)
+                found: MessageArrived | Unreadable = arrived
+                if self.keys is not None:
+                    await self.keys.obtain(row.message)
+                    found = self.keys.opened(arrived)
+                yield message_of(found, Gap(None, LOST) if gap else None)
 
     async def keep(self, stream: StreamId, signed: bytes, copies: int) -> None:
         """Return when so many storage nodes have a message on disk."""

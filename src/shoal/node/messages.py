@@ -11,7 +11,7 @@ import msgspec
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
 from shoal.base.offsets import Offset, PartitionOffset, format_offset
-from shoal.identity.stream_message import BINARY, JSON, TEXT
+from shoal.identity.stream_message import BINARY, ENCRYPTED, JSON, TEXT
 from shoal.protocols.streams.commands import MessageArrived
 
 Content = Any  # what JSON can say, or str, or bytes
@@ -31,6 +31,17 @@ SLOW = "slow-consumer"  # this application did not keep up
 LOST = "lost"  # nobody could give us what is missing
 
 
+NO_KEY = "no-key"  # the key was not to be had: is this node permitted to subscribe?
+BROKEN = "broken"  # its publisher, though permitted to, did not seal it as is right
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A message whose content cannot be had."""
+
+    arrived: MessageArrived
+    reason: str
+
+
 class FromLog(MessageArrived, frozen=True, gc=False):
     """A message that was read from a storage node's log."""
 
@@ -48,6 +59,8 @@ class Message(msgspec.Struct, frozen=True):
     gap_before: Gap | None = None
     offset: Offset | None = None
     """Where to read on after this one, if it was read from a log."""
+    undecryptable: str | None = None
+    """Why the content, which is encrypted, is None: NO_KEY or BROKEN."""
 
     @property
     def stream(self) -> StreamId:
@@ -75,6 +88,8 @@ class Message(msgspec.Struct, frozen=True):
             "content": self.content,
             "gap_before": self.gap_before,
         }
+        if self.undecryptable is not None:
+            line["undecryptable"] = self.undecryptable
         if self.offset is not None:
             line["offset"] = format_offset(self.offset)
         try:
@@ -110,18 +125,23 @@ def decode_content(content_type: int, content: bytes) -> Content:
     return content
 
 
-def message_of(arrived: MessageArrived, gap: Gap | None) -> Message:
+def message_of(found: MessageArrived | Unreadable, gap: Gap | None) -> Message:
     """A message for the application."""
+    arrived = found.arrived if isinstance(found, Unreadable) else found
+    undecryptable = found.reason if isinstance(found, Unreadable) else None
     verified = arrived.message
+    if verified.content_type == ENCRYPTED and undecryptable is None:
+        undecryptable = NO_KEY  # this node has no registry, and so no keys
     offset = None
     if type(arrived) is FromLog:
         place = PartitionOffset(UUID(bytes=arrived.log), arrived.seq)
         offset = Offset({verified.id.partition: place})
     return Message(
         verified.id,
-        decode_content(verified.content_type, verified.content),
+        None if undecryptable else decode_content(verified.content_type, verified.content),
         arrived.hops,
         arrived.received_ns,
         gap,
         offset,
+        undecryptable,
     )

@@ -44,8 +44,14 @@ folder = "registry"                 # or one on a chain: see shoal.registry.conf
 [outbox]                            # only if Spark queries publish through this node
 token = "env:SHOAL_OUTBOX_TOKEN"    # where the token is that they must show
 
-[gateway]
+[gateway]                           # HTTP: docs/gateway.md
 listen = "127.0.0.1:7780"
+
+[webrtc]                            # calls through NATs: docs/links.md
+stun = ["stun:stun.example.org:3478"]
+
+[mqtt]                              # a bridge to a broker: docs/gateway.md
+broker = "mqtt://127.0.0.1:1883"
 
 What is wrong with a value is found when it is read, and named with its field and a remedy.
 """
@@ -56,7 +62,6 @@ import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -70,8 +75,15 @@ from shoal.base.ids import (
     parse_stream_id,
     show_node_id,
 )
-from shoal.identity import read_secret, split_secret_source
-from shoal.kernel.contact import ADDRESSES_MAX, Contact
+from shoal.identity import read_secret
+from shoal.kernel.contact import Contact
+from shoal.node.addresses import is_url
+from shoal.node.door_sections import GatewaySection as GatewaySection
+from shoal.node.door_sections import MqttSection as MqttSection
+from shoal.node.door_sections import OutboxSection as OutboxSection
+from shoal.node.peer_sections import NodeSection as NodeSection
+from shoal.node.peer_sections import PeerEntry as PeerEntry
+from shoal.node.webrtc_section import WEBRTC_ADDRESS, WebRTCSection
 from shoal.protocols.search.config import LOCATIONS_MIN, SearchConfig
 from shoal.protocols.streams.commands import RedundantFeeds, feeds_of
 from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
@@ -82,56 +94,6 @@ LOCATIONS_MAX = SearchConfig().locations_max
 CHILDREN_MAX = 256  # a node that sends each event more often is a bottleneck, whatever it has
 
 _WHERE = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<field>.*)`)?$", re.DOTALL)
-
-
-def _is_url(text: str, *schemes: str, port: bool) -> bool:
-    """Whether it is an address with one of these schemes; whether it has to have a port."""
-    try:
-        url = urlsplit(text)
-        return url.scheme in schemes and bool(url.hostname) and (url.port is not None or not port)
-    except ValueError:
-        return False
-
-
-def _check_address(field: str, address: str) -> None:
-    if not _is_url(address, "ws", "wss", port=True):
-        raise ConfigError(f"{field}: {address!r} is no address: write ws://HOST:PORT")
-
-
-class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[node]"""
-
-    key: str | None = None
-    passphrase: str | None = None
-    listen: Annotated[tuple[str, ...], Meta(max_length=ADDRESSES_MAX)] = ("ws://127.0.0.1:0",)
-    certificate: str | None = None
-    """PEM file with certificate and key, for wss:// addresses."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        for address in self.listen:
-            _check_address("listen", address)
-            if address.startswith("wss:") and self.certificate is None:
-                raise ConfigError(f"listen: {address!r} needs a certificate: name its PEM file")
-        if self.passphrase is not None:
-            split_secret_source("passphrase", self.passphrase)
-
-
-class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[[trackers]], [[storage_nodes]], [[dht.bootstrap]], [[search.bootstrap]]: pinned by id."""
-
-    id: str
-    addresses: Annotated[tuple[str, ...], Meta(min_length=1, max_length=ADDRESSES_MAX)]
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        parse_node_id(self.id)
-        for address in self.addresses:
-            _check_address("addresses", address)
-
-    def contact(self) -> Contact:
-        """The peer, as machines know it."""
-        return Contact(parse_node_id(self.id), self.addresses)
 
 
 ANY_STREAM = "*"
@@ -168,6 +130,13 @@ class StorageSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Messages may go after this time; none: they stay while there is room."""
     gigabytes_max: Annotated[float, Meta(gt=0)] = 64.0
     """The oldest go when the store is larger."""
+    topics: tuple[str, ...] = ()
+    """Durable topics whose events are appended to logs as well, for readers such as Spark."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        for topic in self.topics:
+            parse_cid(topic)
 
 
 class DhtSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -227,7 +196,7 @@ class SearchSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         url = self.web_cache
-        if url is not None and not _is_url(url, "http", "https", port=False):
+        if url is not None and not is_url(url, "http", "https", port=False):
             raise ConfigError(f"web_cache: {url!r} is no address: write https://HOST/PATH")
         if self.client and not (self.bootstrap or self.host_cache or url):
             raise ConfigError("client: nobody is known to search through: add [[search.bootstrap]]")
@@ -239,26 +208,6 @@ class TrackerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     degree: Annotated[int, Meta(ge=3, le=DEGREE_MAX)] = DEGREE_DEFAULT
     policy: Literal["random", "aware"] = "random"
     """How links are chosen: blindly, or by the round trips that nodes measure."""
-
-
-class OutboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[outbox]: Spark queries publish through this node."""
-
-    token: str
-    """Where the token is that they show, env:NAME or file:PATH."""
-    folder: str = "outbox"
-    megabytes_max: Annotated[float, Meta(gt=0)] = 256.0
-    """What it holds until it is published; then queries have to wait."""
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot work."""
-        split_secret_source("token", self.token)
-
-
-class GatewaySection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """[gateway]: HTTP for people and programs."""
-
-    listen: str = "127.0.0.1:0"
 
 
 class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -276,6 +225,8 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     registry: RegistrySection | None = None
     outbox: OutboxSection | None = None
     gateway: GatewaySection | None = None
+    mqtt: MqttSection | None = None
+    webrtc: WebRTCSection | None = None
     folder: str = "."
     """Where relative paths begin: the file's own folder."""
 
@@ -292,8 +243,12 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ConfigError(f"{field}: two entries have the same id: keep one")
         if self.outbox is not None and self.gateway is None:
             raise ConfigError("outbox: queries reach it over HTTP: add [gateway]")
+        if WEBRTC_ADDRESS in self.node.listen and self.webrtc is None:
+            raise ConfigError("listen: calls need WebRTC: add [webrtc]")
         if self.topics is not None and self.dht is None:
             raise ConfigError("topics: they are found over the DHT: add [dht]")
+        if self.storage is not None and self.storage.topics and self.dht is None:
+            raise ConfigError("storage.topics: topics are found over the DHT: add [dht]")
         for settings in self.streams:
             self._check_named("trackers", settings.trackers, self.trackers)
             self._check_named("storage", settings.storage, self.storage_nodes)
@@ -361,7 +316,10 @@ def load_network_file(path: str | Path) -> NetworkFile:
     """Read a network file; errors name the file, the field and the remedy."""
     path = Path(path)
     if not path.is_file():
-        raise NotFound(f"no network file {path}: write one (see docs/network-file.md)")
+        raise NotFound(
+            f"no network file {path}: `shoal up` makes one, with a network on this machine; or"
+            " write one (see docs/network-file.md)"
+        )
     try:
         table = msgspec.toml.decode(path.read_bytes())
         if "folder" in table:

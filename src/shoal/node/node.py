@@ -2,73 +2,56 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
-
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
+from shoal.kernel.access import Permission
 from shoal.kernel.contact import Contact
-from shoal.node.credentials import key_of, tls_of
+from shoal.node.credentials import tls_of
 from shoal.node.equivocations import Equivocations
+from shoal.node.held_key import held_key
 from shoal.node.history import HISTORY_EVENTS, NodeHistory
+from shoal.node.keys import NodeKeys
+from shoal.node.memberships import Memberships
 from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.outbox_delivery import Delivery
 from shoal.node.outbox_role import OutboxRole
 from shoal.node.parts import Parts
+from shoal.node.publishing import Publishing
+from shoal.node.registry_role import RegistryRole
 from shoal.node.search_role import cached_hosts
 from shoal.node.searching import SearchDoors, Searching
 from shoal.node.storage_role import StorageRole
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
+from shoal.node.terms import terms_in_file
 from shoal.node.topic import ANYONE, LAST_SEEN, AnyCid, Peers, Topic, TopicSettings, cid_of_any
 from shoal.node.topic import create_topic as make_topic
 from shoal.node.topic_events import Event
+from shoal.node.topic_logs import TopicLogs
 from shoal.node.topics import NodeTopics
+from shoal.node.webrtc_role import webrtc_transports
 from shoal.protocols.streams.commands import (
     EquivocationSeen,
-    JoinStream,
-    LeaveStream,
-    MessageArrived,
-    Publish,
     PublishAccepted,
-    StreamReady,
 )
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.topics.cid import parse_cid
 from shoal.protocols.topics.descriptors import EventLinking
+from shoal.registry.port import StreamTerms
 from shoal.runtime import RuntimeHost
-from shoal.transport.port import Credentials
+from shoal.transport.port import Credentials, Transport
 from shoal.transport.websocket import WebSocketTransport
 
-JOIN_TIMEOUT_S = 15.0  # dialling a tracker, being taken in, opening links: well within this
 PATIENCE_NS = 2 * S_NS  # a publisher waits this long for stuck neighbours, once
-
-
-class _Membership(msgspec.Struct, eq=False):
-    """Why this node is in a stream."""
-
-    ready: asyncio.Event
-    users: int = 0
-    """Subscriptions, whoever waits to be taken in, and one more if it stays."""
-    stays: bool = False
-    """It publishes, or was asked to carry the stream: until the node's end."""
-    subscriptions: list[Subscription] = []
-
-
-class _Receipt(msgspec.Struct, eq=False):
-    """The token of a Publish: what the machine said to it."""
-
-    id: MessageId | None = None
-    signed: bytes = b""
 
 
 class Node(Searching):
@@ -80,33 +63,53 @@ class Node(Searching):
         key: PrivateKey,
         entropy: Entropy,
         cached: Sequence[Contact] = (),
+        registry: RegistryRole | None = None,
     ) -> None:
         """`cached` are nodes of the search network that caches name."""
         super().__init__()
         self.network = network
         self.id: NodeId = key.address
+        self.home: NodeId = key.address
+        """Whose streams "/path" names: the key's that the network file names (held_key.py)."""
         self.addresses: tuple[str, ...] = ()
         self.equivocations = Equivocations()
         """Publishers that signed two messages under one id."""
         self._key = key
         self._entropy = entropy
         rng = Random(entropy.token(16))
-        parts = Parts(network, key, entropy, rng, cached)
+        parts = Parts(network, key, entropy, rng, cached, registry)
         self.tracker: Tracker | None = parts.tracker
         self.partitions = parts.partitions
         self.storage: StorageRole | None = parts.storage
         """What makes this node a storage node, if it is one."""
+        self.topic_logs: TopicLogs | None = parts.topic_logs
+        """The logs of topics that a storage node keeps, if it does."""
         self.outbox: OutboxRole | None = parts.outbox
         """Where Spark queries hand in what they publish, if this node has one."""
-        self.host = RuntimeHost(self.id, parts.machines, parts.codecs, rng=rng, disk=parts.disk)
+        self.registry: RegistryRole | None = registry
+        """Who may do what, if the network file names a registry."""
+        self.host = RuntimeHost(
+            self.id, parts.machines, parts.codecs, rng=rng, disk=parts.disk, access=registry
+        )
         """The driver underneath, for gateways and metrics."""
         self.host.listeners.append(self._notified)
         self._streams: StreamNode | None = parts.streams
+        self._signaller = parts.signaller
         self._history: NodeHistory | None = None
-        self._memberships: dict[StreamId, _Membership] = {}
+        self._publishing: Publishing | None = None
+        self.keys: NodeKeys | None = None
+        """What this node seals and opens with, in a network with a registry."""
+        self._memberships = Memberships(self.host, parts.streams, network, registry)
         self._topics: NodeTopics | None = None
         if parts.history is not None:
             self._history = NodeHistory(self.host, parts.history)
+            self._publishing = Publishing(
+                self.host, lambda: self._memberships.machine, self._history
+            )
+            if parts.exchange is not None and registry is not None:
+                keys = (parts.exchange, self._history, registry.registry, key, entropy)
+                self.keys = NodeKeys(self.host, *keys, self._publishing.announce)
+                self._history.keys = self._publishing.keys = self.keys
         if parts.topics is not None:
             self._topics = NodeTopics(self.host, parts.topics, key)
         if parts.search is not None:
@@ -125,13 +128,19 @@ class Node(Searching):
         entropy = entropy or SystemEntropy()
         if not isinstance(network, NetworkFile):
             network = load_network_file(network)
-        key = await key_of(network, entropy)
-        node = cls(network, key, entropy, await cached_hosts(network))
-        try:
-            await node._start()
-            yield node
-        finally:
-            await node.close()
+        async with held_key(network, entropy) as held:
+            registry = await RegistryRole.open(network, held.owner, held.key.address)
+            try:
+                node = cls(network, held.key, entropy, await cached_hosts(network), registry)
+                node.home = held.owner.address
+                try:
+                    await node._start()
+                    yield node
+                finally:
+                    await node.close()
+            finally:
+                if registry is not None:
+                    await registry.close()
 
     async def _start(self) -> None:
         parts = {
@@ -143,15 +152,28 @@ class Node(Searching):
         }
         roles = tuple(name for name, part in parts.items() if part is not None)
         credentials = Credentials(self._key, self._entropy, roles)
-        transport = WebSocketTransport(credentials, self.host, tls=tls_of(self.network))
-        self.addresses = await self.host.open([transport], self.network.node.listen)
+        transports: list[Transport] = [
+            WebSocketTransport(credentials, self.host, tls=tls_of(self.network)),
+            *webrtc_transports(self.network, credentials, self.host, self._signaller),
+        ]
+        if self.registry is not None:
+            seen = None if self.storage is None else self.storage.stream_changed
+            self.registry.start(self.host.access_changed, seen)
+        if self.keys is not None:
+            named = self.network.node.key if self.home == self.id else None
+            self.keys.start(None if named is None else self.network.path(named))
+        self.addresses = await self.host.open(transports, self.network.node.listen)
         if self.storage is not None:
-            self.storage.start(self.host, None if self._streams is None else self._keep_stream)
+            self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
         if self.outbox is not None:
-            delivery = Delivery(self.host, self._stream_machine(), self.history, self._stay_in)
+            delivery = Delivery(
+                self.host, self._memberships.machine, self.history, self._publish_in, self.keys
+            )
             self.outbox.start(delivery, self.host.now_ns)
         if self._topics is not None and self.network.topics is not None:
             self._topics.keep(map(parse_cid, self.network.topics.pinned))
+        if self._topics is not None and self.topic_logs is not None:
+            self.topic_logs.start(self._topics)
         if self._search is not None:
             await self._search.door.begin()
 
@@ -160,72 +182,85 @@ class Node(Searching):
         self._closed = True
         if self.outbox is not None:
             await self.outbox.close()
+        if self.topic_logs is not None:
+            await self.topic_logs.close()
+        if self.keys is not None:
+            await self.keys.close()
         if self._history is not None:
             self._history.close()
         if self._topics is not None:
             await self._topics.close()
         if self._search is not None:
             await self._search.door.close()
-        for membership in self._memberships.values():
-            membership.ready.set()  # nobody waits for a node that is gone
-            for subscription in membership.subscriptions:
-                subscription.close()
         try:
-            for stream in list(self._memberships):
-                await self._leave(stream)
+            await self._memberships.close()
         finally:
             await self.host.stop()
 
     @property
     def history(self) -> NodeHistory:
         """What storage nodes keep, for Stream and gateways."""
-        self._stream_machine()
+        self._memberships.machine  # noqa: B018  or it says why there is none
         assert self._history is not None  # it is there if the stream machine is
         return self._history
 
     # Streams
 
-    async def create_stream(self, path: str) -> Stream:
-        """A stream of our own: its id is our address and the path."""
+    async def create_stream(
+        self, path: str, *, public: bool = False, terms: StreamTerms | None = None
+    ) -> Stream:
+        """A stream of our own: its id is our address and the path. In a registry it is new then,
+        and ours alone until something is granted; public: everybody may subscribe. Without one,
+        anybody may do anything. What else is decided, terms say, or the network file."""
         if not path.startswith("/"):
             raise UsageError(f"stream path {path!r}: begin with a slash, as in '/city/vehicles'")
-        return self._opened(parse_stream_id(show_node_id(self.id) + path))
+        id = parse_stream_id(show_node_id(self.home) + path)
+        if self.registry is not None:
+            terms = terms or terms_in_file(self.network, id)
+            await self.registry.create(path, terms, public=public)
+        elif terms is not None:
+            raise UsageError("terms are kept in a registry: add [registry], or use [[streams]]")
+        return await self._opened(id)
 
     async def open_stream(self, id: str) -> Stream:
         """Somebody's stream, by its full id, or our own by its path."""
         if id.startswith("/"):
-            return await self.create_stream(id)
-        return self._opened(parse_stream_id(id))
+            id = show_node_id(self.home) + id
+        return await self._opened(parse_stream_id(id))
 
     async def join(self, id: str) -> None:
         """Help to carry a stream without listening to it."""
-        await self._stay((await self.open_stream(id)).id)
+        await self._memberships.stay_in((await self.open_stream(id)).id)
 
     async def publish(
         self, stream: StreamId, content: bytes, content_type: int, partition: int, copies: int = 0
     ) -> MessageId:
         """Send one message, and have so many storage nodes keep it; used by Stream.publish."""
-        await self._stay_in(stream)
+        await self._publish_in(stream)
         await self.host.wait_for_room(PATIENCE_NS)
-        command, receipt = Publish(stream, content, content_type, partition), _Receipt()
-        await self.host.issue(self._stream_machine(), command, receipt)
-        assert receipt.id is not None  # the machine says so at once, or raises
-        if copies:
-            await self.history.keep(stream, receipt.signed, copies)
-        return receipt.id
+        self._memberships.machine  # noqa: B018  or it says why there is none
+        assert self._publishing is not None  # it is there if the stream machine is
+        return await self._publishing.publish(stream, content, content_type, partition, copies)
 
     async def attach(self, stream: StreamId, subscription: Subscription) -> None:
         """Begin to feed a subscription; used by Stream.subscribe."""
-        await self._enter(stream, subscription)
+        if self.registry is not None:
+            await self.registry.demand(stream, Permission.SUBSCRIBE)
+        await self._memberships.enter(stream, subscription)
 
     async def detach(self, stream: StreamId, subscription: Subscription) -> None:
         """Stop feeding a subscription; the last one to go takes the node out of the stream, unless
         it publishes there."""
-        await self._exit(stream, subscription)
+        await self._memberships.exit(stream, subscription)
+
+    @property
+    def knows_trackers(self) -> bool:
+        """Whether it can take part in streams."""
+        return self._streams is not None
 
     def degree(self, stream: StreamId) -> int:
         """Neighbours that this node sends a stream's data to."""
-        state = self._stream_machine().streams.get(stream)
+        state = self._memberships.machine.streams.get(stream)
         return 0 if state is None else len(state.channel.active)
 
     # Topics
@@ -272,100 +307,30 @@ class Node(Searching):
 
     # Steps
 
-    def _opened(self, id: StreamId) -> Stream:
+    async def _publish_in(self, stream: StreamId) -> None:
+        """Be in a stream until the end, as a publisher."""
+        if self.registry is not None:
+            await self.registry.demand(stream, Permission.PUBLISH)
+        await self._memberships.stay_in(stream)
+
+    async def _opened(self, id: StreamId) -> Stream:
+        if self.registry is not None:
+            await self.registry.find(id)
+            if self.id != self.home:
+                await self.registry.stand_in(id, self.home, self._key.public)
         if self._search is not None:
             self._search.announce_stream(id, self.partitions.count(id))
         return Stream(self, id)
 
-    async def _stay(self, stream: StreamId) -> None:
-        """Be in a stream until the end."""
-        await self._enter(stream, None)
-        membership = self._memberships[stream]
-        if membership.stays:
-            await self._exit(stream, None)  # somebody else was faster
-        membership.stays = True
-
-    async def _stay_in(self, stream: StreamId) -> None:
-        """The same, if it is not so already."""
-        membership = self._memberships.get(stream)
-        if membership is None or not membership.stays:
-            await self._stay(stream)
-
-    async def _enter(self, stream: StreamId, subscription: Subscription | None) -> None:
-        """Be in a stream, for one more reason; undone if it does not come to that."""
-        streams = self._stream_machine()
-        membership = self._memberships.get(stream)
-        if membership is None:
-            membership = self._memberships[stream] = _Membership(asyncio.Event())
-        membership.users += 1
-        if subscription is not None:
-            membership.subscriptions.append(subscription)
-        try:
-            await self.host.issue(streams, self._join(stream, subscribe=subscription is not None))
-            async with asyncio.timeout(JOIN_TIMEOUT_S):
-                await membership.ready.wait()
-            self._stream_machine()
-        except TimeoutError:
-            await self._exit(stream, subscription)
-            raise UsageError(self._no_answer(stream)) from None
-        except BaseException:
-            await self._exit(stream, subscription)
-            raise
-
-    def _keep_stream(self, stream: StreamId) -> None:
-        """Be in a stream until the end, for the storage role."""
-        membership = self._memberships.setdefault(stream, _Membership(asyncio.Event()))
-        membership.users += 1
-        self.host.command(self._stream_machine(), self._join(stream, keep=True))
-
-    def _join(self, stream: StreamId, *, subscribe: bool = False, keep: bool = False) -> JoinStream:
-        redundant_feeds = self.network.redundant_feeds(stream)
-        return JoinStream(stream, subscribe, keep=keep, redundant_feeds=redundant_feeds)
-
-    async def _exit(self, stream: StreamId, subscription: Subscription | None) -> None:
-        membership = self._memberships.get(stream)
-        if membership is None:
-            return  # the node is closed
-        if subscription is not None:
-            membership.subscriptions.remove(subscription)
-        membership.users -= 1
-        if not membership.users:
-            await self._leave(stream)
-
-    async def _leave(self, stream: StreamId) -> None:
-        del self._memberships[stream]
-        if self._streams is not None and stream in self._streams.streams:
-            await self.host.issue(self._streams, LeaveStream(stream))
-
     def _notified(self, event: Any) -> None:
-        if type(event) is MessageArrived:
-            membership = self._memberships.get(event.message.id.stream)
-            for subscription in membership.subscriptions if membership is not None else ():
-                subscription.push(event)
-        elif type(event) is PublishAccepted:
-            if isinstance(event.token, _Receipt):
-                event.token.id, event.token.signed = event.id, event.signed
-        elif type(event) is StreamReady:
-            membership = self._memberships.get(event.stream)
-            if membership is not None:
-                membership.ready.set()
+        if self.keys is not None and self.keys.heard(event):
+            return
+        if type(event) is PublishAccepted:
+            if self._publishing is not None:
+                self._publishing.heard(event)
         elif type(event) is EquivocationSeen:
             self.equivocations.seen(event)
         elif type(event) in HISTORY_EVENTS:
             event.token.heard(event)
-
-    def _stream_machine(self) -> StreamNode:
-        if self._closed:
-            raise UsageError("this node is closed: open another one")
-        if self._streams is None:
-            raise UsageError("this node knows no tracker: add [[trackers]] to its network file")
-        return self._streams
-
-    def _no_answer(self, stream: StreamId) -> str:
-        tracker = self._stream_machine().trackers.ring.order(stream)[0].node
-        problem = self.host.dial_problem(tracker)
-        return (
-            f"{stream}: no answer from tracker {show_node_id(tracker)} within "
-            f"{JOIN_TIMEOUT_S:g} s{f' ({problem})' if problem else ''}: "
-            "is it running, at the address in the network file?"
-        )
+        else:
+            self._memberships.heard(event)

@@ -13,8 +13,10 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import S_NS
+from shoal.identity.group_key import GroupKey
 from shoal.identity.stream_message import Position
 from shoal.node.history import NodeHistory, NotKept
+from shoal.node.keys import NodeKeys
 from shoal.protocols.streams.commands import ReadySent, SendReady
 from shoal.protocols.streams.history.commands import CountDurable
 from shoal.protocols.streams.messages import VerifiedMessage
@@ -44,14 +46,21 @@ class Delivery:
         machine: StreamNode,
         history: NodeHistory,
         stay: Callable[[StreamId], Awaitable[None]],
+        keys: NodeKeys | None = None,
     ) -> None:
         """`stay` takes the node into a stream, and keeps it there."""
         self._host = host
         self._machine = machine
         self._history = history
         self._stay = stay
+        self._keys = keys
         self._node: NodeId = machine.node
         host.listeners.append(_heard)
+
+    async def announce(self, key: GroupKey) -> bool:
+        """Give a key to those who may read its stream; False if everybody may: it is not needed."""
+        await self._stay(key.stream)
+        return self._keys is not None and await self._keys.announce(key)
 
     async def send(self, stream: StreamId, messages: Sequence[VerifiedMessage]) -> None:
         """Return when all of them are on their way to our neighbours."""

@@ -25,13 +25,14 @@ import msgspec
 from shoal.base.errors import ConfigError, ShoalError, UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import Entropy, PrivateKey, read_secret
+from shoal.identity.group_key import GroupKey, Sealer
 from shoal.identity.stream_message import Position
 from shoal.node.network_file import NetworkFile, OutboxSection
 from shoal.node.outbox_delivery import Delivery
 from shoal.node.partitions import Partitions
 from shoal.node.tasks import Tasks
 from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.streams.publisher import sign_message
+from shoal.protocols.streams.publisher import Seal, sign_message
 from shoal.storage.outbox import Outbox
 from shoal.storage.outbox_types import (
     Attempt,
@@ -161,12 +162,12 @@ class OutboxRole:
     async def _publish_parts(self, number: int) -> None:
         delivery = self._delivery
         assert delivery is not None  # it was started
-        part = await self._do(self._signed, number, -1)
+        part = await self._signed(delivery, number, -1)
         while part is not None:
             sending, messages = part
             await delivery.send(sending.stream, messages)
             # The next one is signed while storage nodes write this one down.
-            following = asyncio.ensure_future(self._do(self._signed, number, sending.place))
+            following = asyncio.ensure_future(self._signed(delivery, number, sending.place))
             try:
                 await self._insist(partial(delivery.until_kept, sending.stream, messages))
             finally:
@@ -186,10 +187,16 @@ class OutboxRole:
                 self.problem = str(error)
                 await asyncio.sleep(RETRY_S)
 
-    def _signed(self, number: int, after: int) -> tuple[Sending, list[VerifiedMessage]] | None:
+    async def _signed(
+        self, delivery: Delivery, number: int, after: int
+    ) -> tuple[Sending, list[VerifiedMessage]] | None:
         """The next part of a query as messages: whenever it is asked for, the same bytes."""
-        sending = self.outbox.begin(number, after, self._now_ns())
-        return None if sending is None else (sending, sign_rows(self._key, sending))
+        sending = await self._do(self.outbox.begin, number, after, self._now_ns())
+        if sending is None:
+            return None
+        key = GroupKey.derived(self._key, first_id(self._key.address, sending))
+        seal = Sealer(key).seal if await delivery.announce(key) else None
+        return sending, await self._do(sign_rows, self._key, sending, seal)
 
     async def _sweep(self) -> None:
         while True:
@@ -225,7 +232,15 @@ class OutboxRole:
             raise UsageError("this node is closed: open another one") from error
 
 
-def sign_rows(key: PrivateKey, sending: Sending) -> list[VerifiedMessage]:
+def first_id(node: NodeId, sending: Sending) -> MessageId:
+    """Where a part begins: fixed on disk before any of it is sent, and of no other part."""
+    first = sending.first
+    return MessageId(
+        sending.stream, sending.partition, first.timestamp_ms, first.sequence, node, sending.chain
+    )
+
+
+def sign_rows(key: PrivateKey, sending: Sending, seal: Seal | None = None) -> list[VerifiedMessage]:
     """The messages of a part."""
     node: NodeId = key.address
     messages, previous = [], sending.previous
@@ -235,6 +250,8 @@ def sign_rows(key: PrivateKey, sending: Sending) -> list[VerifiedMessage]:
         id = MessageId(
             sending.stream, sending.partition, timestamp_ms, sequence, node, sending.chain
         )
+        if seal is not None:
+            content_type, content = seal(id, content_type, content)
         messages.append(sign_message(key.sign, id, previous, content_type, content))
         previous = Position(timestamp_ms, sequence)
     return messages

@@ -12,11 +12,10 @@ the stream's partitions. Text counts as its UTF-8 bytes, a whole number as its d
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
-from shoal.node.network_file import NetworkFile
 
 Key = str | bytes | int
 
@@ -30,17 +29,10 @@ def partition_of(key: Key, partitions: int) -> int:
 class Partitions:
     """The partitions of a node's streams, and whose turn it is in each."""
 
-    def __init__(self, network: NetworkFile) -> None:
-        self._network = network
-        self._counts: dict[StreamId, int] = {}
+    def __init__(self, count: Callable[[StreamId], int]) -> None:
+        """Count says how many a stream has."""
+        self.count = count
         self._turns: dict[StreamId, int] = {}
-
-    def count(self, stream: StreamId) -> int:
-        """How many a stream has."""
-        count = self._counts.get(stream)
-        if count is None:
-            count = self._counts[stream] = self._network.stream_settings(stream).partitions
-        return count
 
     def choose(self, stream: StreamId, key: Key | None, partition: int | None) -> int:
         """The one that was asked for, else that of the key, else the next in turn."""
@@ -76,7 +68,7 @@ class Partitions:
             has = "one partition, 0" if count == 1 else f"partitions 0..{count - 1}"
             raise UsageError(
                 f"partition {partition!r}: {stream} has {has}; "
-                "more are set as partitions under [[streams]] in the network file"
+                "more are set by its owner: `shoal stream edit`, or [[streams]] of the network file"
             )
         return partition
 

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 
 from shoal.base.errors import ConfigError
-from shoal.base.ids import StreamId
+from shoal.base.ids import NodeId, StreamId
 from shoal.identity import Entropy, PrivateKey
 from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
@@ -16,14 +16,22 @@ from shoal.kernel.machine import Machine
 from shoal.node.network_file import NetworkFile
 from shoal.node.outbox_role import OutboxRole
 from shoal.node.partitions import Partitions
+from shoal.node.registry_role import RegistryRole
 from shoal.node.search_role import SearchRole
 from shoal.node.storage_role import StorageRole
+from shoal.node.terms import Terms
+from shoal.node.topic_logs import TopicLogs
 from shoal.node.topic_role import TopicRole
+from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.wire import HistoryCodec
+from shoal.protocols.streams.keys.machine import KeyExchange
+from shoal.protocols.streams.keys.ring import KeyRing
+from shoal.protocols.streams.keys.wire import KeysCodec
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.signalling import Signaller, SignalRelay
 from shoal.protocols.streams.topology import TopologyPolicy
 from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
@@ -40,35 +48,48 @@ class Parts:
         entropy: Entropy,
         rng: Random,
         cached: Sequence[Contact],
+        registry: RegistryRole | None = None,
     ) -> None:
         """Opens folders; StoreError if that cannot be. `cached` are nodes of the search network
         that caches name."""
-        self.partitions = Partitions(network)
+        self.terms = Terms(network) if registry is None else registry.terms
+        self.partitions = Partitions(self.terms.partitions)
+        self._registry = registry
         self.machines: list[Machine] = []
-        self.codecs: list[Codec] = [StreamsCodec(), HistoryCodec()]
+        self.codecs: list[Codec] = [StreamsCodec(), HistoryCodec(), KeysCodec()]
         self.tracker: Tracker | None = None
         self.streams: StreamNode | None = None
         self.history: HistoryClient | None = None
+        self.signaller: Signaller | None = None
+        self.exchange: KeyExchange | None = None
         self.storage: StorageRole | None = None
         self.outbox: OutboxRole | None = None
         self.topics: TopicRole | None = None
+        self.topic_logs: TopicLogs | None = None
         self.search: SearchRole | None = None
         self._disks: dict[int, Disk] = {}
         if network.tracker is not None:
-            policy = partial(_make_policy, network, rng.getrandbits(64))
-            self.tracker = Tracker(policy, storage_of=network.storage_of)
-            self.machines.append(self.tracker)
-        trackers = network.trackers_of(Contact(key.address))
+            policy = partial(_make_policy, self.terms, rng.getrandbits(64))
+            self.tracker = Tracker(policy, storage_of=self.terms.storage_of, access=self._table())
+            self.machines += [self.tracker, SignalRelay(self.tracker.streams)]
+        trackers = self.terms.trackers(Contact(key.address))
         if trackers:
-            self._add_streams(network, key, entropy.token(8).hex(), rng, trackers)
+            self._add_streams(key, entropy.token(8).hex(), rng, trackers)
+            if network.registry is not None and self.streams is not None:
+                neighbours_of = partial(_neighbours, self.streams)
+                self.exchange = KeyExchange(key, KeyRing(), neighbours_of, entropy)
+                self.machines.append(self.exchange)
         if network.storage is not None:
-            self._add_storage(StorageRole(network, network.storage, key.address, entropy))
+            role = StorageRole(self.terms, network.storage, key.address, entropy, self._table())
+            self._add_storage(role)
         try:
             self._add_others(network, key, rng, cached)
             if network.outbox is not None:
                 if self.streams is None:
                     raise ConfigError("outbox: this node knows no tracker: add [[trackers]]")
                 self.outbox = OutboxRole(network, network.outbox, key, entropy, self.partitions)
+            if network.storage is not None and network.storage.topics:
+                self.topic_logs = TopicLogs(network, network.storage, entropy)
         except BaseException:
             if self.storage is not None:
                 self.storage.store.close()  # it is not ours as long as we do not run
@@ -79,18 +100,23 @@ class Parts:
         """The disks of all machines, if any has one."""
         return DisksBySlot(self._disks) if self._disks else None
 
+    def _table(self) -> AccessTable | None:
+        return None if self._registry is None else self._registry.table()
+
     def _add_streams(
         self,
-        network: NetworkFile,
         key: PrivateKey,
         chain: str,
         rng: Random,
         trackers: tuple[Contact, ...],
     ) -> None:
-        ring = TrackerRing(trackers, network.pinned_trackers)
-        self.streams = StreamNode(key.address, ring, key.sign, chain, rng)
+        ring = TrackerRing(trackers, self.terms.pinned_trackers)
+        self.streams = StreamNode(key.address, ring, key.sign, chain, rng, access=self._table())
         self.history = HistoryClient(key.address, ring.order, partitions_of=self.partitions.count)
         self.machines += [self.streams, self.history]
+        if self.terms.network.webrtc is not None:
+            self.signaller = Signaller(self.streams)
+            self.machines.append(self.signaller)
 
     def _add_storage(self, role: StorageRole) -> None:
         self.storage = role
@@ -111,12 +137,17 @@ class Parts:
             self._disks |= self.topics.disks(self.machines)
 
 
-def _make_policy(network: NetworkFile, seed: int, stream: StreamId) -> TopologyPolicy:
+def _neighbours(streams: StreamNode, stream: StreamId) -> list[NodeId]:
+    state = streams.streams.get(stream)
+    return [] if state is None else list(state.channel.active)
+
+
+def _make_policy(terms: Terms, seed: int, stream: StreamId) -> TopologyPolicy:
+    network = terms.network
     assert network.tracker is not None  # only a tracker makes policies
-    settings = network.stream_settings(stream)
-    degree = settings.degree or network.tracker.degree
+    degree = terms.degree(stream) or network.tracker.degree
     rng = Random(f"{seed}{stream}")
-    if (settings.policy or network.tracker.policy) == "random":
+    if (network.stream_settings(stream).policy or network.tracker.policy) == "random":
         return RandomPolicy(degree, rng)
     # It needs scipy, which takes longer to load than all of Shoal: nobody else shall wait for it.
     from shoal.protocols.streams.aware_policy import AwarePolicy

@@ -168,6 +168,7 @@ class Splice:
 
     async def _tell(self, read: PartitionRead, row: HistoryRow, *, again: bool = False) -> None:
         """Give a row of history to the subscription, when there is room."""
+        await self._subscription.key_of(row.message)
         await self._subscription.room()
         arrived = arrived_of(read.command, row)
         if not again and self._chains.standing(row.message) is Standing.GAP:
@@ -181,6 +182,7 @@ class Splice:
         self, read: PartitionRead, row: HistoryRow, seq: int, *, again: bool = False
     ) -> None:
         """A log has each message once, and late ones where they came."""
+        await self._subscription.key_of(row.message)
         await self._subscription.room()
         self._seqs[read.command.partition] = seq
         if not self._chains.told(row.message):  # it may have come live

@@ -2,8 +2,9 @@
 
 It is an ordinary member of those streams: what it takes goes to the storage machine, in no order,
 whatever the subscribers of the same node want. Streams that the network file names are joined at
-the start, and so are those that the store holds already; where the settings of "*" name this node,
-another one is joined when a publisher first asks to have it kept.
+the start, and so are those that the store holds already, and those that the registry says it is to
+keep, when it says so; where the settings of "*" name this node, another one is joined when a
+publisher first asks to have it kept.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from shoal.base.ids import NodeId, StreamId, parse_stream_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy
 from shoal.kernel.machine import Machine
-from shoal.node.network_file import ANY_STREAM, NetworkFile, StorageSection
+from shoal.node.network_file import ANY_STREAM, StorageSection
+from shoal.node.terms import Terms
+from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import MessageTaken
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
 from shoal.protocols.streams.history.sync import FollowStream, StorageSync
@@ -36,16 +39,22 @@ class StorageRole:
     """The machines and the disk of a storage node. Made before the host, started after it."""
 
     def __init__(
-        self, network: NetworkFile, section: StorageSection, node: NodeId, entropy: Entropy
+        self,
+        terms: Terms,
+        section: StorageSection,
+        node: NodeId,
+        entropy: Entropy,
+        access: AccessTable | None = None,
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
-        self.store = Store(network.path(section.folder), entropy, _store_config(section))
+        self.store = Store(terms.network.path(section.folder), entropy, store_config(section))
         self.disk = StoreDisk(self.store)
         self.streams: dict[StreamId, None] = {}
         """Streams that are kept, and joined."""
-        self.machine = StorageNode(node, self.keeps)
-        self.sync = StorageSync(node, network.storage_of, Random(entropy.token(16)))
-        self._network = network
+        self.machine = StorageNode(node, self.keeps, access=access)
+        rng, closed = Random(entropy.token(16)), access is not None
+        self.sync = StorageSync(node, terms.storage_of, rng, closed=closed)
+        self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}
         self._host: RuntimeHost | None = None
@@ -66,7 +75,7 @@ class StorageRole:
         if known is None:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            contacts = self._network.storage_of(stream)
+            contacts = self._terms.storage_of(stream)
             known = self._known[stream] = any(c.node == self._node for c in contacts)
         return known
 
@@ -76,14 +85,13 @@ class StorageRole:
         """The host runs: keep what is to be kept. `join` takes the node into a stream."""
         self._host, self._join = host, join
         host.listeners.append(self._notified)
-        named = [s.id for s in self._network.streams if s.id != ANY_STREAM]
+        named = [s.id for s in self._terms.network.streams if s.id != ANY_STREAM]
         held = [stream for stream, _ in self.store.places()]
-        for stream in [*map(parse_stream_id, named), *held]:
-            self._keep(stream)
+        for stream in [*map(parse_stream_id, named), *held, *self._terms.streams]:
+            self.keep(stream)
 
-    # Steps
-
-    def _keep(self, stream: StreamId) -> None:
+    def keep(self, stream: StreamId) -> None:
+        """Keep a stream from now on, if its settings name this node."""
         if stream in self.streams or not self.keeps(stream) or self._host is None:
             return
         self.streams[stream] = None
@@ -91,15 +99,23 @@ class StorageRole:
         if self._join is not None:
             self._join(stream)
 
+    def stream_changed(self, stream: StreamId) -> None:
+        """Its terms were read, again perhaps: they may name this node."""
+        self._known.pop(stream, None)
+        self.keep(stream)
+
+    # Steps
+
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:
             if event.message.id.stream in self.streams and self._host is not None:
                 self._host.command(self.machine, KeepMessage(event.message))
         elif type(event) is StreamWanted:
-            self._keep(event.stream)
+            self.keep(event.stream)
 
 
-def _store_config(section: StorageSection) -> StoreConfig:
+def store_config(section: StorageSection) -> StoreConfig:
+    """How a store keeps what it is told, as the section says."""
     size_bytes_max = int(section.gigabytes_max * GIGABYTE)
     age_ns = None if section.days_max is None else int(section.days_max * DAY_NS)
     return StoreConfig(

@@ -69,7 +69,7 @@ class Stream:
         """
         chosen = self._node.partitions.chosen(self.id, partitions)
         commands = [] if start == LATEST else reads_of(self.id, self._all(chosen), start)
-        subscription = Subscription(queue_max, chosen)
+        subscription = Subscription(queue_max, chosen, self._node.keys)
         splice = Splice(subscription, self._node.history, commands) if commands else None
         if splice is not None:
             subscription.follow(splice)

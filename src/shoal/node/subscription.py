@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
+from time import time_ns
 from typing import TYPE_CHECKING
 
 from shoal.base.errors import ShoalError, UsageError
-from shoal.node.messages import LOST, SLOW, Gap, Message, message_of
+from shoal.base.ids import INT63_MAX, KEYS_PARTITION
+from shoal.base.units import S_NS
+from shoal.node.messages import LOST, SLOW, Gap, Message, Unreadable, message_of
 from shoal.protocols.streams.commands import MessageArrived
+from shoal.protocols.streams.keys.waiting import Waiting
+from shoal.protocols.streams.messages import VerifiedMessage
 
 if TYPE_CHECKING:
+    from shoal.node.keys import NodeKeys
     from shoal.node.splice import Splice
 
 QUEUE_MESSAGES_MAX = 10_000  # 15 seconds of the busiest stream that we know
@@ -20,15 +26,19 @@ AHEAD_MAX = 256  # messages of history that wait for their reader: the next page
 
 class Subscription:
     """Iterates over messages. A consumer that falls behind loses the oldest, and is told so:
-    the next message has `gap_before`. So has the one after messages that could not be had."""
+    the next message has `gap_before`. So has the one after messages that could not be had. A live
+    message whose key is not here waits for it a while, and no other chain waits with it."""
 
     def __init__(
-        self, queue_max: int = QUEUE_MESSAGES_MAX, partitions: frozenset[int] | None = None
+        self,
+        queue_max: int = QUEUE_MESSAGES_MAX,
+        partitions: frozenset[int] | None = None,
+        keys: NodeKeys | None = None,
     ) -> None:
         if queue_max < 1:
             raise UsageError(f"a queue of {queue_max} messages: give 1 or more")
         self.queue_max = queue_max
-        self._queue: deque[MessageArrived | ShoalError] = deque()
+        self._queue: deque[MessageArrived | Unreadable | ShoalError] = deque()
         self._splice: Splice | None = None  # while history and live are being put together
         self._partitions = partitions  # None: all of them
         self._missed = 0
@@ -36,11 +46,19 @@ class Subscription:
         self._wake = asyncio.Event()
         self._taken = asyncio.Event()
         self._closed = False
+        self._keys = keys
+        self._waiting: Waiting | None = None  # for keys
+        self._timer: asyncio.TimerHandle | None = None
+        if keys is not None:
+            self._waiting = Waiting(keys.awaits, self._readable)
 
     def push(self, arrived: MessageArrived) -> None:
         """A message came; never waits."""
         # A gap before a message is one of its chain, and so of its partition: it goes along.
-        if self._partitions is not None and arrived.message.id.partition not in self._partitions:
+        partition = arrived.message.id.partition
+        if partition == KEYS_PARTITION:
+            return  # no content
+        if self._partitions is not None and partition not in self._partitions:
             return
         if self._splice is not None:
             self._splice.live(arrived)
@@ -49,12 +67,51 @@ class Subscription:
 
     def take(self, arrived: MessageArrived) -> None:
         """It is this message's turn."""
+        if self._waiting is None or self._keys is None:
+            self._put(arrived)
+        elif self._waiting.take(arrived.message, arrived, time_ns()):
+            self._keys.want(arrived.message)
+            self._wait_on()
+
+    def _put(self, found: MessageArrived | Unreadable) -> None:
         if len(self._queue) >= self.queue_max:
             dropped = self._queue.popleft()
+            if isinstance(dropped, Unreadable):
+                dropped = dropped.arrived
             self._missed_gap |= isinstance(dropped, ShoalError) or dropped.gap_before
             self._missed += 1
-        self._queue.append(arrived)
+        self._queue.append(found)
         self._wake.set()
+
+    # Keys
+
+    async def key_of(self, message: VerifiedMessage) -> None:
+        """Return when the key of a message of history is here, or is not to be had."""
+        if self._keys is not None:
+            await self._keys.obtain(message)
+
+    def _readable(self, arrived: MessageArrived) -> None:
+        assert self._keys is not None  # or nothing would wait for a key
+        self._put(self._keys.opened(arrived))
+
+    def _look(self) -> None:
+        """Keys have come, or time has passed."""
+        if self._waiting is not None:
+            self._waiting.look(time_ns())
+            self._wait_on()
+
+    def _wait_on(self) -> None:
+        """Hear of keys and of time as long as something waits."""
+        assert self._keys is not None
+        next_ns = None if self._waiting is None else self._waiting.next_ns()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._keys.listeners.pop(self._look, None)
+        if next_ns is not None and not self._closed:
+            self._keys.listeners[self._look] = None
+            delay_s = max(0.0, (next_ns - time_ns()) / S_NS)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     # History
 
@@ -82,8 +139,11 @@ class Subscription:
             await self._taken.wait()
 
     def close(self) -> None:
-        """End the iteration, after what is queued."""
+        """End the iteration, after what is queued; what waits for its key is shown without."""
         self._closed = True
+        if self._waiting is not None:
+            self._waiting.look(INT63_MAX)
+            self._wait_on()
         self._wake.set()
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -99,7 +159,8 @@ class Subscription:
         self._taken.set()
         if isinstance(arrived, ShoalError):
             raise arrived
-        return message_of(arrived, self._gap_before(arrived))
+        of = arrived.arrived if isinstance(arrived, Unreadable) else arrived
+        return message_of(arrived, self._gap_before(of))
 
     def _gap_before(self, arrived: MessageArrived) -> Gap | None:
         missed, self._missed = self._missed, 0

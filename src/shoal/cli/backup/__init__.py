@@ -1,0 +1,1 @@
+"""`shoal backup` and `shoal restore`: everything that a node must not lose, in one file."""

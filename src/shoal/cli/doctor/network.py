@@ -1,0 +1,173 @@
+"""The network: what its file names is there, answers, and is who it should be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator, Sequence
+from email.utils import parsedate_to_datetime
+
+from shoal.base.errors import ShoalError
+from shoal.base.ids import show_node_id
+from shoal.cli.doctor.findings import Finding, ok, problem, warning
+from shoal.identity import PrivateKey, SystemEntropy
+from shoal.kernel.contact import Contact
+from shoal.node.credentials import key_of
+from shoal.node.network_file import NetworkFile
+from shoal.protocols.streams.config import NodeConfig
+from shoal.registry.chain import Block
+from shoal.transport.port import Credentials, DialFailed, Frame, Link
+from shoal.transport.websocket import WebSocketTransport
+
+ANSWER_S = 5.0
+BLOCK_OLD_S = 600.0  # Ethereum makes one every 12 s, and few chains are slower than a minute
+SKEW_OK_S = 5.0  # HTTP tells whole seconds, and an answer takes its time
+
+
+async def key(network: NetworkFile) -> Finding:
+    """Whether the keystore opens, and nobody else reads it."""
+    if network.node.key is None:
+        return warning(
+            "key",
+            "none: the node's id is new with each start",
+            "make one with `shoal key new node.key`, and name it under [node]",
+        )
+    path = network.path(network.node.key)
+    try:
+        found = await key_of(network, SystemEntropy())
+    except ShoalError as error:
+        return problem("key", f"{path}", str(error))
+    folder = path.absolute().parent
+    if stat.S_IMODE(folder.stat().st_mode) & 0o022:
+        return warning(
+            "key",
+            f"{show_node_id(found.address)}; others may write in {folder}",
+            f"run `chmod go-w {folder}`",
+        )
+    return ok("key", f"{show_node_id(found.address)} in {path}")
+
+
+async def peers(network: NetworkFile) -> list[Finding]:
+    """A handshake with everybody whom the file names, at each address."""
+    asked: dict[tuple[str, str], tuple[str, Contact]] = {}
+    for what, entries in (
+        ("tracker", network.trackers),
+        ("storage node", network.storage_nodes),
+        ("dht", network.bootstrap),
+        ("search", network.search_bootstrap),
+    ):
+        for entry in entries:
+            for address in entry.addresses:
+                asked.setdefault((entry.id, address), (what, entry.contact()))
+    dials = [_dial(what, contact, at) for (_, at), (what, contact) in asked.items()]
+    found = list(await asyncio.gather(*dials))
+    if not found and network.tracker is None:
+        found.append(
+            warning(
+                "peers",
+                "the network file names nobody",
+                "add [[trackers]], [[dht.bootstrap]] or [[search.bootstrap]]",
+            )
+        )
+    return found
+
+
+async def _dial(what: str, contact: Contact, address: str) -> Finding:
+    entropy = SystemEntropy()
+    # Not the node's own key: the peer would take this for the node, and hang up on it.
+    credentials = Credentials(PrivateKey.generate(entropy), entropy, ("doctor",))
+    transport = WebSocketTransport(credentials, _Deaf())
+    who = f"{show_node_id(contact.node)} at {address}"
+    begin_s = time.monotonic()
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            link = await transport.dial(address, contact.node)
+    except (DialFailed, TimeoutError) as error:
+        said = str(error) or f"no answer within {ANSWER_S:g} s"
+        return problem(what, f"{who}: {said}", "is it running, and at this address?")
+    finally:
+        await transport.close()
+    took_ms = (time.monotonic() - begin_s) * 1000
+    return ok(what, f"{who}: {took_ms:.0f} ms, {', '.join(link.peer.roles)}")
+
+
+class _Deaf:
+    """Hears nothing: the handshake is all that is wanted."""
+
+    def link_ready(self, link: Link) -> None: ...
+
+    def frames_received(self, link: Link, frames: Sequence[Frame]) -> None: ...
+
+    def send_queue_changed(self, link: Link, *, high: bool) -> None: ...
+
+    def frame_rejected(self, link: Link, reason: str) -> None: ...
+
+    def link_lost(self, link: Link, reason: str) -> None: ...
+
+    def handshake_failed(self, address: str, reason: str) -> None: ...
+
+
+async def clocks(network: NetworkFile) -> AsyncIterator[Finding]:
+    """This machine's clock beside those of the trackers that have a gateway."""
+    for entry in network.trackers:
+        if entry.gateway is not None:
+            yield await asyncio.to_thread(clock_of, entry.gateway)
+
+
+def clock_of(gateway: str) -> Finding:
+    before_s = time.time()
+    try:
+        with urllib.request.urlopen(f"{gateway.rstrip('/')}/health", timeout=ANSWER_S) as answer:
+            theirs_s = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+    except (OSError, ValueError, TypeError) as error:
+        return warning("clock", f"{gateway} does not tell: {error}", "is the gateway running?")
+    skew_s = (before_s + time.time()) / 2 - theirs_s - 0.5  # it was some time in that second
+    ahead = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} {gateway}"
+    remedy = "set this machine's clock: turn on NTP"
+    config = NodeConfig()
+    if skew_s * 1e9 > config.future_ns or -skew_s * 1e9 > config.freshness_ns:
+        return problem("clock", f"{ahead}: what is published here is refused", remedy)
+    if abs(skew_s) > SKEW_OK_S:
+        return warning("clock", ahead, remedy)
+    return ok("clock", f"as that of {gateway}")
+
+
+async def registry(network: NetworkFile) -> Finding | None:
+    """Whether it can be read, and how new what it says is."""
+    if network.registry is None:
+        return None
+    from shoal.registry.opening import open_registry
+
+    try:
+        async with asyncio.timeout(2 * ANSWER_S):
+            opened = await open_registry(network.registry, network.path("."), None)
+    except TimeoutError:
+        return problem("registry", "no answer", "is the chain reachable? see registry.url")
+    except ShoalError as error:
+        return problem("registry", "cannot be read", str(error))
+    await opened.close()
+    if network.registry.url is None:  # a block is made when something is changed, and only then
+        return ok("registry", f"block {opened.seen.number} of {opened.chain.where}")
+    return chain_age(opened.seen, opened.chain.where, time.time())
+
+
+def chain_age(block: Block, where: str, now_s: float) -> Finding:
+    """Whether a chain goes on, by its newest block that counts."""
+    age_s = now_s - block.timestamp_s
+    found = f"block {block.number} of {where}, {age_s:.0f} s old"
+    if age_s > BLOCK_OLD_S:
+        return warning("registry", found, "is the endpoint in step with its chain? ask another")
+    return ok("registry", found)
+
+
+def folders(network: NetworkFile) -> Iterator[Finding]:
+    """What the node keeps can be written."""
+    sections = (network.storage, network.topics, network.outbox)
+    for section in sections:
+        if section is not None:
+            path = network.path(section.folder)
+            if path.exists() and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+                yield problem("folder", f"{path} cannot be written", f"run `chmod u+rwx {path}`")

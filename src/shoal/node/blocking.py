@@ -1,0 +1,280 @@
+"""The same API without async, for scripts and notebooks: `shoal.connect`.
+
+with shoal.connect("shoal.toml") as node:
+    stream = node.open_stream("/greetings")
+    stream.publish("hello")
+    with stream.subscribe(timeout=10) as messages:  # ends after ten seconds of silence
+        for message in messages:
+            print(message.content)
+
+The node runs in a thread of its own. Every call waits for its result, and Ctrl-C ends the wait. For
+what is not here, user connections and spaces, use the async API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Generic, Self, TypeVar
+
+from shoal.base.ids import MessageId, StreamId
+from shoal.node.documents import PublishedDocument
+from shoal.node.found import FoundDocument, Hit, Sighting
+from shoal.node.history import EARLIEST, LATEST, Start
+from shoal.node.loop_thread import Held, LoopThread
+from shoal.node.messages import Content, Message
+from shoal.node.network_file import NetworkFile
+from shoal.node.node import Node
+from shoal.node.partitions import Key
+from shoal.node.search_results import CONFIDENCE_DEFAULT, WITHIN_S_DEFAULT
+from shoal.node.stream import Stream
+from shoal.node.topic import ANYONE, AnyCid, Peers, Topic
+from shoal.node.topic_events import Event, PublishedEvent
+from shoal.protocols.search.documents import Life
+
+T = TypeVar("T")
+
+
+def connect(network: str | Path | NetworkFile = "shoal.toml") -> BlockingNode:
+    """A node from a network file, which runs until it is closed: by `with`, or by `close()`."""
+    return BlockingNode(network)
+
+
+class Items(Generic[T]):
+    """What comes, one after the other: iterate over it. Ends after `timeout` seconds in which
+    nothing came, if there is one; what comes later is there for the next loop."""
+
+    def __init__(
+        self,
+        thread: LoopThread,
+        context: AbstractAsyncContextManager[AsyncIterator[T]],
+        timeout: float | None,
+    ) -> None:
+        self.timeout = timeout
+        self._thread = thread
+        self._held = Held(thread, context)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        try:
+            return self.next(self.timeout)
+        except TimeoutError:
+            raise StopIteration from None
+
+    def next(self, timeout: float | None = None) -> T:
+        """The next one; TimeoutError if none comes within so many seconds, StopIteration at the
+        end."""
+        try:
+            return self._thread.call(_next(self._held.value), timeout)
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def close(self) -> None:
+        """Want no more."""
+        self._held.close()
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)
+
+
+@asynccontextmanager
+async def _closing(items: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+    """What is read; whoever is in the middle of it is told that nobody wants the rest."""
+    try:
+        yield items
+    finally:
+        close = getattr(items, "aclose", None)  # of a generator
+        if close is not None:
+            await close()
+
+
+class BlockingNode:
+    """A node whose calls wait. Made by shoal.connect."""
+
+    def __init__(self, network: str | Path | NetworkFile) -> None:
+        self._thread = LoopThread()
+        try:
+            self._held = Held(self._thread, Node.open(network))
+        except BaseException:
+            self._thread.close()
+            raise
+        self.node = self._held.value
+        """The async node, for its attributes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the network. Never hangs; closing twice is fine."""
+        try:
+            self._held.close()
+        finally:
+            self._thread.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._thread.call(work)
+
+    # Streams
+
+    def create_stream(self, path: str, *, public: bool = False) -> BlockingStream:
+        """As Node.create_stream."""
+        return BlockingStream(
+            self._thread, self._wait(self.node.create_stream(path, public=public))
+        )
+
+    def open_stream(self, id: str) -> BlockingStream:
+        """As Node.open_stream."""
+        return BlockingStream(self._thread, self._wait(self.node.open_stream(id)))
+
+    # Topics
+
+    def create_topic(self, name: str, *, publishers: Peers | None = None) -> BlockingTopic:
+        """As Node.create_topic; others may ask."""
+        made = self.node.create_topic(name, publishers=publishers, requests=ANYONE)
+        return BlockingTopic(self._thread, self._wait(made))
+
+    def topic(self, cid: AnyCid) -> BlockingTopic:
+        """As Node.topic."""
+        return BlockingTopic(self._thread, self._wait(self.node.topic(cid)))
+
+    # Search
+
+    def put(
+        self,
+        content: Mapping[str, Any],
+        *,
+        kind: Life = "managed",
+        name: str | None = None,
+        life: timedelta | float | None = None,
+    ) -> PublishedDocument:
+        """As Node.put."""
+        return self._wait(self.node.put(content, kind=kind, name=name, life=life))
+
+    def delete(self, name: str) -> PublishedDocument:
+        """As Node.delete."""
+        return self._wait(self.node.delete(name))
+
+    def get(self, name: str, *, owner: str | None = None) -> FoundDocument:
+        """As Node.get."""
+        return self._wait(self.node.get(name, owner=owner))
+
+    def search(
+        self,
+        query: str,
+        *,
+        confidence: float = CONFIDENCE_DEFAULT,
+        limit: int | None = None,
+        within: float = WITHIN_S_DEFAULT,
+    ) -> list[Hit]:
+        """As Node.search, when it is over."""
+
+        async def found() -> list[Hit]:
+            search = self.node.search(query, confidence=confidence, limit=limit, within=within)
+            async with search:
+                return [hit async for hit in search]
+
+        return self._wait(found())
+
+    def watch(self, query: str, *, timeout: float | None = None) -> Items[Sighting]:
+        """As Node.watch."""
+        return Items(self._thread, self.node.watch(query), timeout)
+
+
+class BlockingStream:
+    """A stream whose calls wait. Made by BlockingNode."""
+
+    def __init__(self, thread: LoopThread, stream: Stream) -> None:
+        self.stream = stream
+        """The async one."""
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return repr(self.stream)
+
+    @property
+    def id(self) -> StreamId:
+        return self.stream.id
+
+    def publish(
+        self,
+        content: Content,
+        *,
+        key: Key | None = None,
+        partition: int | None = None,
+        durable: bool | int = False,
+    ) -> MessageId:
+        """As Stream.publish."""
+        return self._thread.call(
+            self.stream.publish(content, key=key, partition=partition, durable=durable)
+        )
+
+    def subscribe(
+        self,
+        start: Start = LATEST,
+        *,
+        partitions: Iterable[int] | int | None = None,
+        timeout: float | None = None,
+    ) -> Items[Message]:
+        """As Stream.subscribe; iteration ends after `timeout` seconds of silence, if given."""
+        return Items(self._thread, self.stream.subscribe(start, partitions=partitions), timeout)
+
+    def read(
+        self,
+        start: Start = EARLIEST,
+        end: datetime | None = None,
+        *,
+        publisher: str | None = None,
+        partitions: Iterable[int] | int | None = None,
+    ) -> Items[Message]:
+        """As Stream.read."""
+        messages = self.stream.read(start, end, publisher=publisher, partitions=partitions)
+        return Items(self._thread, _closing(messages), None)
+
+
+class BlockingTopic:
+    """A topic whose calls wait. Made by BlockingNode."""
+
+    def __init__(self, thread: LoopThread, topic: Topic) -> None:
+        self.topic = topic
+        """The async one."""
+        self._thread = thread
+
+    def __repr__(self) -> str:
+        return repr(self.topic)
+
+    @property
+    def cid(self) -> str:
+        return self.topic.cid
+
+    def publish(self, payload: bytes, *, replicas: int = 0) -> PublishedEvent:
+        """As Topic.publish, and waits until so many other nodes keep the event."""
+
+        async def published() -> PublishedEvent:
+            event = await self.topic.publish(payload)
+            if replicas:
+                await event.stored(replicas)
+            return event
+
+        return self._thread.call(published())
+
+    def subscribe(self, start: AnyCid = LATEST, *, timeout: float | None = None) -> Items[Event]:
+        """As Topic.subscribe; iteration ends after `timeout` seconds of silence, if given."""
+        return Items(self._thread, self.topic.subscribe(start), timeout)
+
+    def read(self, end: AnyCid | None = None, *, limit: int | None = None) -> Items[Event]:
+        """As Topic.read: the newest first."""
+        return Items(self._thread, _closing(self.topic.read(end, limit=limit)), None)

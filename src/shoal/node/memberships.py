@@ -1,0 +1,215 @@
+"""Which streams a node is in, and why: it goes into one with the first reason, and out with the
+last."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from shoal.base.errors import NotPermitted, RegistryUnavailable, ShoalError, UsageError
+from shoal.base.ids import NodeId, StreamId, show_node_id
+from shoal.kernel.access import Permission
+from shoal.node.network_file import NetworkFile
+from shoal.node.subscription import Subscription
+from shoal.node.tasks import Tasks
+from shoal.protocols.streams.commands import (
+    JoinStream,
+    LeaveStream,
+    MessageArrived,
+    StreamReady,
+    StreamRefused,
+)
+from shoal.protocols.streams.node import StreamNode
+from shoal.runtime import RuntimeHost
+
+if TYPE_CHECKING:
+    from shoal.node.registry_role import RegistryRole
+
+MEMBERS_MAY = (Permission.PUBLISH, Permission.SUBSCRIBE)
+JOIN_TIMEOUT_S = 15.0  # dialling a tracker, being taken in, opening links: well within this
+
+
+class Membership(msgspec.Struct, eq=False):
+    """Why this node is in a stream."""
+
+    answered: asyncio.Event
+    """It has its place in the overlay, or is refused one."""
+    users: int = 0
+    """Subscriptions, whoever waits to be taken in, and one more if it stays."""
+    stays: bool = False
+    """It publishes, or was asked to carry the stream: until the node's end."""
+    kept: bool = False
+    """It is a storage node of the stream."""
+    subscriptions: list[Subscription] = []
+    refused: ShoalError | None = None
+    """What the tracker said instead of taking it in."""
+    problem: str = ""
+    """Why the tracker cannot say now."""
+
+
+class Memberships:
+    """The streams of one node."""
+
+    def __init__(
+        self,
+        host: RuntimeHost,
+        machine: StreamNode | None,
+        network: NetworkFile,
+        registry: RegistryRole | None = None,
+    ) -> None:
+        self.joined: dict[StreamId, Membership] = {}
+        self._host = host
+        self._machine = machine
+        self._network = network
+        self._registry = registry
+        self._tasks = Tasks()
+        self._closed = False
+
+    @property
+    def machine(self) -> StreamNode:
+        """The stream machine; UsageError if there is none."""
+        if self._closed:
+            raise UsageError("this node is closed: open another one")
+        if self._machine is None:
+            raise UsageError("this node knows no tracker: add [[trackers]] to its network file")
+        return self._machine
+
+    async def stay_in(self, stream: StreamId) -> None:
+        """Be in a stream until the end."""
+        membership = self.joined.get(stream)
+        if membership is not None and membership.stays:
+            return
+        await self.enter(stream, None)
+        membership = self.joined[stream]
+        if membership.stays:
+            await self._exit(stream, membership, None)  # somebody else was faster
+        membership.stays = True
+
+    async def enter(self, stream: StreamId, subscription: Subscription | None) -> None:
+        """Be in a stream, for one more reason; undone if it does not come to that."""
+        machine = self.machine
+        membership = self.joined.setdefault(stream, Membership(asyncio.Event()))
+        membership.users += 1
+        if subscription is not None:
+            membership.subscriptions.append(subscription)
+        try:
+            await self._host.issue(machine, self._join(stream, subscribe=subscription is not None))
+            async with asyncio.timeout(JOIN_TIMEOUT_S):
+                await membership.answered.wait()
+            if membership.refused is not None:
+                raise membership.refused
+            self.machine  # noqa: B018  it may have been closed meanwhile
+        except TimeoutError:
+            await self._exit(stream, membership, subscription)
+            raise UsageError(self._no_answer(stream, membership.problem)) from None
+        except BaseException:
+            await self._exit(stream, membership, subscription)
+            raise
+
+    def keep(self, stream: StreamId) -> None:
+        """Be in a stream until the end, for the storage role."""
+        membership = self.joined.setdefault(stream, Membership(asyncio.Event()))
+        membership.users += 1
+        membership.kept = True
+        self._host.command(self.machine, self._join(stream, keep=True))
+
+    async def exit(self, stream: StreamId, subscription: Subscription) -> None:
+        """A subscription ends."""
+        membership = self.joined.get(stream)
+        if membership is not None and subscription in membership.subscriptions:
+            await self._exit(stream, membership, subscription)
+
+    async def close(self) -> None:
+        """Leave every stream."""
+        self._closed = True
+        await self._tasks.close()
+        for membership in self.joined.values():
+            membership.answered.set()  # nobody waits for a node that is gone
+            for subscription in membership.subscriptions:
+                subscription.close()
+        for stream in list(self.joined):
+            await self._leave(stream)
+
+    def heard(self, event: Any) -> None:
+        """What the stream machine tells."""
+        if type(event) is MessageArrived:
+            membership = self.joined.get(event.message.id.stream)
+            for subscription in membership.subscriptions if membership is not None else ():
+                subscription.push(event)
+        elif type(event) is StreamReady:
+            membership = self.joined.get(event.stream)
+            if membership is not None:
+                membership.answered.set()
+        elif type(event) is StreamRefused:
+            membership = self.joined.get(event.stream)
+            if membership is not None:
+                self._tasks.start(self._refused(event, membership))
+
+    async def _refused(self, event: StreamRefused, membership: Membership) -> None:
+        """It is asked again if that may help; whoever waits hears of it when patience ends."""
+        machine, stream = self.machine, event.stream
+        membership.problem = event.problem
+        if event.later:
+            return
+        try:
+            if self._registry is not None and await self._registry.may(stream, *MEMBERS_MAY):
+                membership.problem = "it does not know yet what was granted"
+                return
+        except RegistryUnavailable as error:
+            membership.problem = str(error)
+            return
+        if self.joined.get(stream) is not membership:
+            return  # left meanwhile
+        membership.refused = not_permitted(stream, machine.node, Permission.SUBSCRIBE)
+        membership.answered.set()
+        for subscription in membership.subscriptions:
+            subscription.fail(membership.refused)
+        if not membership.kept:  # whoever keeps it is named again, perhaps
+            del self.joined[stream]
+            self._host.command(machine, LeaveStream(stream))
+
+    async def _exit(
+        self, stream: StreamId, membership: Membership, subscription: Subscription | None
+    ) -> None:
+        """One reason less."""
+        if self.joined.get(stream) is not membership:
+            return  # the node is closed, or was refused
+        if subscription is not None:
+            membership.subscriptions.remove(subscription)
+        membership.users -= 1
+        if not membership.users:
+            await self._leave(stream)
+
+    def _join(self, stream: StreamId, *, subscribe: bool = False, keep: bool = False) -> JoinStream:
+        redundant_feeds = self._network.redundant_feeds(stream)
+        return JoinStream(stream, subscribe, keep=keep, redundant_feeds=redundant_feeds)
+
+    async def _leave(self, stream: StreamId) -> None:
+        del self.joined[stream]
+        if self._machine is not None and stream in self._machine.streams:
+            await self._host.issue(self._machine, LeaveStream(stream))
+
+    def _no_answer(self, stream: StreamId, problem: str) -> str:
+        tracker = self.machine.trackers.ring.order(stream)[0].node
+        if problem:
+            return (
+                f"{stream}: tracker {show_node_id(tracker)} cannot find out within"
+                f" {JOIN_TIMEOUT_S:g} s what this node may do: {problem}"
+            )
+        undialled = self._host.dial_problem(tracker)
+        return (
+            f"{stream}: no answer from tracker {show_node_id(tracker)} within "
+            f"{JOIN_TIMEOUT_S:g} s{f' ({undialled})' if undialled else ''}: "
+            "is it running, at the address in the network file?"
+        )
+
+
+def not_permitted(stream: StreamId, node: NodeId, kind: Permission) -> NotPermitted:
+    """The error, with its remedy."""
+    id, word = show_node_id(node), str(kind.name).lower()
+    return NotPermitted(
+        f"{stream}: {id} may not {word}: its owner allows it with"
+        f" `shoal stream grant {stream} {word} {id}`"
+    )

@@ -1,0 +1,203 @@
+"""The registry, for the machines of a node: what somebody may do, and what changes.
+
+It answers CheckAccess (`kernel/access.py`), after it has learned the terms of the stream: so a
+tracker that admits somebody knows how many neighbours they get. Changes are told to the machines,
+and the terms of streams that were edited are read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from shoal.base.errors import ConfigError, NotFound, RegistryUnavailable, UsageError
+from shoal.base.ids import NodeId, StreamId, show_node_id
+from shoal.base.units import S_NS
+from shoal.identity import PrivateKey, PublicKey
+from shoal.kernel.access import Permission, Tell, Verdict
+from shoal.kernel.inputs import AccessChanged
+from shoal.node.memberships import not_permitted
+from shoal.node.network_file import NetworkFile
+from shoal.node.tasks import Tasks
+from shoal.node.terms import Terms
+from shoal.protocols.streams.access import AccessTable
+from shoal.protocols.streams.config import AccessConfig
+from shoal.registry.client import ContractRegistry
+from shoal.registry.config import RegistrySection
+from shoal.registry.members import put_public_key
+from shoal.registry.opening import open_registry
+from shoal.registry.port import EVERYBODY, Answer, Change, Directory, StreamTerms
+
+FROM_THE_BEGINNING = 0
+STAND_IN_S = 24 * 3600
+
+log = logging.getLogger("shoal.registry")
+
+
+class RegistryRole:
+    """One node's registry: its access port, and the source of its streams' terms."""
+
+    def __init__(
+        self, registry: ContractRegistry, section: RegistrySection, terms: Terms, node: NodeId
+    ) -> None:
+        """Use `open`."""
+        self.registry = registry
+        self.terms = terms
+        self._section = section
+        self._node = node
+        self._tasks = Tasks()
+        self._outdated: dict[StreamId, None] = {}  # terms that could not be read again
+
+    @classmethod
+    async def open(cls, network: NetworkFile, key: PrivateKey, node: NodeId) -> RegistryRole | None:
+        """The registry that the network file names, if it names one. The key signs what is changed
+        in it; it is the node's own, unless that is a spare one (held_key.py)."""
+        if network.registry is None:
+            return None
+        own_key = None if network.node.key is None else key  # another one each time owns nothing
+        registry = await open_registry(network.registry, Path(network.folder), own_key)
+        try:
+            trackers = await registry.nodes(Directory.TRACKERS)
+            storage_nodes = await registry.nodes(Directory.STORAGE_NODES)
+        except BaseException:
+            await registry.close()
+            raise
+        terms = Terms(network, trackers, storage_nodes)
+        return cls(registry, network.registry, terms, node)
+
+    def table(self) -> AccessTable:
+        """What one machine remembers of verdicts."""
+        return AccessTable(AccessConfig(staleness_ns=int(self._section.staleness_s * S_NS)))
+
+    def start(
+        self,
+        changed: Callable[[AccessChanged], None],
+        stream_seen: Callable[[StreamId], None] | None = None,
+    ) -> None:
+        """Tell of changes from now on; and of every stream that there is, if somebody listens."""
+        since = None if stream_seen is None else FROM_THE_BEGINNING
+        self._tasks.start(self._follow(changed, stream_seen, since))
+
+    async def close(self) -> None:
+        """Let go of the chain."""
+        await self._tasks.close()
+        await self.registry.close()
+
+    # The access port
+
+    def check(self, stream: StreamId, who: NodeId, tell: Tell) -> None:
+        """Find out what somebody may do, and tell."""
+        self._tasks.start(self._check(stream, who, tell))
+
+    async def _check(self, stream: StreamId, who: NodeId, tell: Tell) -> None:
+        try:
+            await self.learn(stream)
+            verdict = await self.registry.verdict(stream, who)
+        except RegistryUnavailable as error:
+            verdict = Verdict(0, time.time_ns(), str(error))
+        except UsageError:  # there is no such stream, nor can there be one of that name
+            verdict = Verdict(0, time.time_ns() + int(self._section.staleness_s * S_NS))
+        tell(verdict)
+
+    # For the application
+
+    async def learn(self, stream: StreamId) -> StreamTerms:
+        """What is decided for a stream; NotFound, RegistryUnavailable."""
+        known = self.terms.known(stream)
+        if known is not None and stream not in self._outdated:
+            return known
+        try:
+            terms = await self.registry.stream(stream)
+        except NotFound:
+            self.terms.learn(stream, None)
+            self._outdated.pop(stream, None)
+            raise
+        self.terms.learn(stream, terms)
+        self._outdated.pop(stream, None)
+        return terms
+
+    async def find(self, stream: StreamId) -> StreamTerms:
+        """The same for one that may have been made a moment ago."""
+        try:
+            return await self.learn(stream)
+        except NotFound:
+            await self.registry.refresh()
+            return await self.learn(stream)
+
+    async def demand(self, stream: StreamId, kind: Permission) -> None:
+        """NotPermitted unless this node may do it; RegistryUnavailable if nobody knows."""
+        if self.registry.permitted(stream, self._node, kind) is Answer.YES:
+            return
+        permissions = await self.registry.permissions(stream, self._node)
+        if not permissions.holds(kind, time.time()) and not await self.may(stream, kind):
+            raise not_permitted(stream, self._node, kind)
+
+    async def may(self, stream: StreamId, *kinds: Permission) -> bool:
+        """Whether this node is allowed one of these, by the newest there is."""
+        await self.registry.refresh()
+        permissions = await self.registry.permissions(stream, self._node)
+        return any(permissions.holds(kind, time.time()) for kind in kinds)
+
+    async def create(self, path: str, terms: StreamTerms, *, public: bool) -> StreamId:
+        """Make a stream of this node's key."""
+        if self.terms.network.node.key is None:
+            raise ConfigError(
+                "node.key: a stream in the registry has an owner: make a key with `shoal key new`"
+            )
+        stream = await self.registry.create(path, terms)
+        if public:
+            await self.registry.grant(stream, [EVERYBODY], Permission.SUBSCRIBE)
+        return stream
+
+    async def stand_in(self, stream: StreamId, owner: NodeId, spare: PublicKey) -> None:
+        """This node has a spare key, and a stream is of the key that it stands in for: that one has
+        it take part for a day. On a chain, where that costs money and a minute, it has not."""
+        if self._section.folder is None or not stream.startswith(f"{show_node_id(owner)}/"):
+            return
+        kinds = Permission.PUBLISH | Permission.SUBSCRIBE
+        permissions = await self.registry.permissions(stream, self._node)
+        if not all(permissions.holds(kind, time.time()) for kind in kinds):
+            ends_s = int(time.time()) + STAND_IN_S
+            await put_public_key(self.registry, spare)
+            await self.registry.grant(stream, [self._node], kinds, ends_s)
+            # The tracker looks now and then, and would refuse a node of which it knows nothing.
+            await asyncio.sleep(2 * self._section.interval_s)
+
+    # Changes
+
+    async def _follow(
+        self,
+        changed: Callable[[AccessChanged], None],
+        stream_seen: Callable[[StreamId], None] | None,
+        since: int | None,
+    ) -> None:
+        while True:
+            try:
+                async for change in self.registry.watch(since):
+                    if change.what == "key":
+                        continue  # nobody may do anything else than before
+                    with suppress(RegistryUnavailable):
+                        await self._learn_again(change)
+                    changed(_told(change))
+                    if stream_seen is not None and change.stream is not None:
+                        stream_seen(change.stream)
+            except RegistryUnavailable as error:
+                log.warning("what happened before is not known yet: %s", error)
+                await asyncio.sleep(self._section.interval_s)
+
+    async def _learn_again(self, change: Change) -> None:
+        if change.what in ("directory", "unknown"):
+            self.terms.list_storage(await self.registry.nodes(Directory.STORAGE_NODES))
+        if change.what in ("created", "edited", "deleted") and change.stream is not None:
+            self._outdated[change.stream] = None
+            with suppress(NotFound):
+                await self.learn(change.stream)
+
+
+def _told(change: Change) -> AccessChanged:
+    who = None if change.what != "permissions" or change.who == EVERYBODY else change.who
+    return AccessChanged(change.stream, who)

@@ -1,0 +1,158 @@
+"""`shoal doctor`: what it finds wrong, and what it says to do. `test_up.py` shows a healthy one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections.abc import Iterator
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from shoal.cli.doctor import machine
+from shoal.cli.doctor.network import chain_age, clock_of
+from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
+from shoal.registry.chain import Block
+from tests.cli.test_app import ends
+
+TRACKER = "0x" + "ab" * 20
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def examine(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, str]]]:
+    code = ends("doctor", "--json")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return code, {line["what"]: line for line in lines}
+
+
+def test_without_a_network_file_there_is_only_the_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, found = examine(capsys)
+    assert code == 0
+    assert found["network file"]["state"] == "warning"
+    assert "`shoal up` makes one" in found["network file"]["remedy"]
+    assert found["python"]["state"] == found["open files"]["state"] == "ok"
+
+
+def test_everything_that_is_wrong_is_told_at_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entropy = SeededEntropy("doctor")
+    key = PrivateKey.generate(entropy)
+    cost = ScryptCost(n=2, r=1, p=1)
+    create_keystore(Path("node.key"), key, "", entropy, cost=cost, allow_empty_passphrase=True)
+    Path("node.key").chmod(0o644)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    Path("shoal.toml").write_text(
+        '[node]\nkey = "node.key"\n'
+        f'[[trackers]]\nid = "{TRACKER}"\naddresses = ["ws://127.0.0.1:{port}"]\n'
+        '[registry]\nfolder = "registry"\n'
+    )
+    code, found = examine(capsys)
+    assert code == 1
+    assert found["key"]["state"] == "problem"
+    assert "chmod 600" in found["key"]["remedy"]
+    assert found["tracker"]["state"] == "problem"
+    assert f"{TRACKER} at ws://127.0.0.1:{port}" in found["tracker"]["found"]
+    assert found["registry"]["state"] == "problem"
+    assert "shoal registry deploy" in found["registry"]["remedy"]
+    assert ends("doctor") == 1
+    said = capsys.readouterr()
+    assert said.err == "3 problems\n"
+    assert any(line.startswith("problem  key: ") for line in said.out.splitlines())
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("shoal.toml").write_text("[tracker]\ndegree = 1\n")
+    code, found = examine(capsys)
+    assert code == 1
+    assert "tracker.degree: expected `int` >= 3" in found["network file"]["remedy"]
+
+
+def test_a_node_that_knows_nobody_and_is_always_new_is_warned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("shoal.toml").write_text("")
+    code, found = examine(capsys)
+    assert code == 0
+    assert found["key"]["state"] == found["peers"]["state"] == "warning"
+
+
+@pytest.fixture
+def late(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The gateway of a machine whose clock is so many seconds from ours."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response_only(200)
+            self.send_header("Date", formatdate(self.log_date_time_s(), usegmt=True))
+            self.end_headers()
+
+        def log_date_time_s(self) -> float:
+            import time
+
+            return time.time() + float(request.param)
+
+        def log_message(self, *given: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("late", "state", "said"),
+    [
+        (0, "ok", "as that of"),
+        (20, "warning", "20 s behind"),
+        (-20, "warning", "20 s ahead of"),
+        (-100, "problem", "what is published here is refused"),
+        (1000, "problem", "what is published here is refused"),
+    ],
+    indirect=["late"],
+)
+def test_clocks_are_compared(late: str, state: str, said: str) -> None:
+    finding = clock_of(late)
+    assert finding.state == state
+    assert said in finding.found
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(30, "ok"), (3600, "warning")])
+def test_a_chain_that_stands_still_is_told(age_s: int, state: str) -> None:
+    finding = chain_age(Block(7, b"", 1_000), "http://127.0.0.1:8545", 1_000 + age_s)
+    assert finding.state == state
+    assert f"{age_s} s old" in finding.found
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "state"), [(10**12, "ok"), (10**9, "warning"), (10**6, "problem")]
+)
+def test_a_disk_without_room_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int, state: str
+) -> None:
+    class Usage:
+        free = free_bytes
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage)
+    (finding,) = machine.disks([folder, folder / "not" / "yet"])  # one disk, one line
+    assert finding.state == state
+
+
+def test_spark_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    finding = machine.spark({})
+    assert finding.state == "warning"
+    assert "pip install 'shoal[spark]'" in finding.remedy
+    assert machine.python().state == "warning"

@@ -1,0 +1,204 @@
+"""Nodes of a network with a registry: what they may do, what streams are, and what changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import shoal
+from shoal.base.ids import NodeId, StreamId, show_node_id
+from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
+from shoal.kernel.access import Permission
+from shoal.kernel.contact import Contact
+from shoal.node.network_file import (
+    NetworkFile,
+    NodeSection,
+    PeerEntry,
+    StorageSection,
+    StreamSettings,
+    TrackerSection,
+)
+from shoal.node.terms import Terms
+from shoal.registry.client import ContractRegistry
+from shoal.registry.config import RegistrySection
+from shoal.registry.opening import deploy_registry, open_registry
+from shoal.registry.port import Directory, StreamTerms
+
+pytest.importorskip("pyrevm", reason="no EVM is made for this Python")
+
+ALICE, BOB = (PrivateKey.generate(SeededEntropy(name)) for name in ("alice", "bob"))
+SECTION = RegistrySection(folder="registry", poll_s=0.02)
+PATH = "/city/vehicles"
+
+
+class Town:
+    """An embedded registry in a folder, whose admin is Alice, and a tracker that it lists."""
+
+    def __init__(self, folder: Path, registry: ContractRegistry) -> None:
+        self.folder = folder
+        self.registry = registry
+
+    @asynccontextmanager
+    async def node(
+        self, key: PrivateKey | None, storage: StorageSection | None = None
+    ) -> AsyncIterator[shoal.Node]:
+        section = NodeSection()
+        if key is not None:
+            name, cheap = f"{key.address.hex()}.key", ScryptCost(n=2, r=8, p=1)
+            path = self.folder / name
+            if not path.exists():
+                create_keystore(path, key, "x", SeededEntropy("salt"), cost=cheap)
+            section = NodeSection(key=name, passphrase="env:SHOAL_TEST_PASSPHRASE")
+        network = NetworkFile(
+            node=section, registry=SECTION, storage=storage, folder=str(self.folder)
+        )
+        async with shoal.Node.open(network) as node:
+            yield node
+
+
+@asynccontextmanager
+async def a_town(folder: Path) -> AsyncIterator[Town]:
+    await deploy_registry(SECTION, folder, ALICE, SeededEntropy("chain"))
+    registry = await open_registry(SECTION, folder, ALICE)
+    network = NetworkFile(tracker=TrackerSection(), registry=SECTION, folder=str(folder))
+    try:
+        async with shoal.Node.open(network) as tracker:
+            contact = Contact(tracker.id, tracker.addresses)
+            await registry.put_node(Directory.TRACKERS, contact)
+            yield Town(folder, registry)
+    finally:
+        await registry.close()
+
+
+@pytest.fixture(autouse=True)
+def passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_TEST_PASSPHRASE", "x")
+
+
+def test_a_stream_is_made_once_and_opened_by_whom_it_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_town(tmp_path) as town, town.node(ALICE) as alice, town.node(None) as guest:
+            with pytest.raises(shoal.NotFound, match=f"`shoal stream create {PATH}`"):
+                await alice.open_stream(PATH)
+            stream = await alice.create_stream(PATH, public=True, terms=StreamTerms(partitions=3))
+            assert stream.partitions == 3
+            with pytest.raises(shoal.RegistryRefused, match="there is such a stream already"):
+                await alice.create_stream(PATH)
+            with pytest.raises(shoal.ConfigError, match="make a key with `shoal key new`"):
+                await guest.create_stream(PATH)
+            opened = await guest.open_stream(stream.id)
+            async with opened.subscribe() as messages:
+                await stream.publish({"speed": 8})
+                assert (await anext(messages)).content == {"speed": 8}
+            with pytest.raises(shoal.NotPermitted) as refused:
+                await opened.publish({"speed": 9})
+            id = show_node_id(guest.id)
+            assert f"{id} may not publish" in str(refused.value)
+            assert f"`shoal stream grant {stream.id} publish {id}`" in str(refused.value)
+
+    asyncio.run(main())
+
+
+def test_what_is_edited_counts_from_then_on(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_town(tmp_path) as town, town.node(ALICE) as alice:
+            stream = await alice.create_stream(PATH)
+            assert stream.partitions == 1
+            await town.registry.edit(stream.id, StreamTerms(partitions=7))
+            async with asyncio.timeout(10):
+                while stream.partitions == 1:
+                    await asyncio.sleep(0.01)
+            assert stream.partitions == 7
+
+    asyncio.run(main())
+
+
+def test_a_subscriber_that_may_no_longer_is_told_and_may_come_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_town(tmp_path) as town, town.node(ALICE) as alice, town.node(BOB) as bob:
+            stream = await alice.create_stream(PATH)
+            whom = [BOB.address]
+            await town.registry.grant(stream.id, whom, Permission.SUBSCRIBE)
+            opened = await bob.open_stream(stream.id)
+            async with opened.subscribe() as messages:
+                await stream.publish({"number": 1})
+                assert (await anext(messages)).content == {"number": 1}
+                await town.registry.revoke(stream.id, whom, Permission.SUBSCRIBE)
+                with pytest.raises(shoal.NotPermitted, match="may not subscribe"):
+                    async with asyncio.timeout(10):
+                        await anext(messages)
+            await town.registry.grant(stream.id, whom, Permission.SUBSCRIBE)
+            async with asyncio.timeout(10):
+                async with opened.subscribe() as messages:
+                    await stream.publish({"number": 2})
+                    assert (await anext(messages)).content == {"number": 2}
+
+    asyncio.run(main())
+
+
+def test_a_storage_node_finds_out_what_it_is_to_keep(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with a_town(tmp_path) as town, town.node(ALICE) as alice:
+            terms = StreamTerms(storage_nodes=(BOB.address,))
+            before = await alice.create_stream("/before", terms=terms)
+            async with town.node(BOB, storage=StorageSection()) as keeper:
+                await town.registry.put_node(
+                    Directory.STORAGE_NODES, Contact(keeper.id, keeper.addresses)
+                )
+                after = await alice.create_stream("/after", terms=terms)
+                assert keeper.storage is not None
+                async with asyncio.timeout(10):
+                    while len(keeper.storage.streams) < 2:
+                        await asyncio.sleep(0.01)
+                assert set(keeper.storage.streams) == {before.id, after.id}
+                await town.registry.edit(after.id, StreamTerms())
+                async with asyncio.timeout(10):
+                    while keeper.storage.keeps(after.id):
+                        await asyncio.sleep(0.01)
+                assert keeper.storage.keeps(before.id)
+
+    asyncio.run(main())
+
+
+# Terms
+
+STREAM = StreamId(show_node_id(ALICE.address) + PATH)
+KEEPER, OTHER = NodeId(bytes([7]) * 20), NodeId(bytes([8]) * 20)
+
+
+def test_without_a_registry_the_file_decides() -> None:
+    keeper = PeerEntry(show_node_id(KEEPER), ("ws://127.0.0.1:1",))
+    settings = StreamSettings(STREAM, partitions=5, degree=6, storage=(keeper.id,))
+    terms = Terms(NetworkFile(streams=(settings,), storage_nodes=(keeper,)))
+    assert (terms.partitions(STREAM), terms.degree(STREAM)) == (5, 6)
+    assert terms.storage_of(STREAM) == (keeper.contact(),)
+    assert terms.pinned_trackers(STREAM) == ()
+    assert terms.trackers(Contact(KEEPER)) == ()
+
+
+def test_what_the_registry_says_comes_before_the_file() -> None:
+    listed = (Contact(KEEPER, ("ws://127.0.0.1:1",)),)
+    settings = StreamSettings(STREAM, partitions=5, degree=6)
+    terms = Terms(NetworkFile(streams=(settings,)), listed, listed)
+    said = StreamTerms(partitions=2, trackers=(OTHER,), storage_nodes=(KEEPER, OTHER))
+    terms.learn(STREAM, said)
+    assert (terms.partitions(STREAM), terms.degree(STREAM)) == (2, None)
+    assert terms.pinned_trackers(STREAM) == (OTHER,)
+    assert terms.storage_of(STREAM) == (*listed, Contact(OTHER))
+    assert terms.trackers(Contact(OTHER)) == listed
+    terms.learn(STREAM, None)
+    assert terms.partitions(STREAM) == 5
+
+
+def test_terms_without_a_registry_are_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        network = NetworkFile(tracker=TrackerSection(), folder=str(tmp_path))
+        async with shoal.Node.open(network) as node:
+            with pytest.raises(shoal.UsageError, match=r"add \[registry\], or use \[\[streams\]\]"):
+                await node.create_stream(PATH, terms=StreamTerms(partitions=2))
+
+    asyncio.run(main())
