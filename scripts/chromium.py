@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from scripts.debian import write_starters
 from scripts.java_runtime import DOWNLOAD_S_MAX, apt_commands, point_links_into
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -68,10 +69,7 @@ def fetch(folder: Path) -> None:
     point_links_into(folder / "debian")
     (folder / "fonts.conf").write_text(FONTS)
     # Last, and by it only is it found: an unpacking that was interrupted is no Chromium.
-    starter = folder / "bin" / "chromium"
-    starter.parent.mkdir()
-    starter.write_text(STARTER)
-    starter.chmod(0o755)
+    write_starters(folder, {"chromium": STARTER})
 
 
 def download(work: Path) -> list[Path]:

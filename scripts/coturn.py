@@ -1,20 +1,14 @@
 """The STUN and TURN server coturn, inside .venv, on a machine that has none: for tests of NATs.
 
-Debian's packages, unpacked there: nothing is installed, nothing outside .venv is written, and no
-root is needed.
-
-    python -m scripts.coturn
+python -m scripts.coturn
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-from scripts.network_tools import download
+from scripts.debian import fetch, find_program
 
 # The server, and what it is linked with beyond what a Debian has anyway: databases, which we leave
 # alone.
@@ -29,7 +23,7 @@ here=$(cd "$(dirname "$0")/.." && pwd -P)
 libraries=$(dirname "$here"/debian/usr/lib/*/libmariadb.so.3)
 LD_LIBRARY_PATH=$libraries exec "$here/debian/usr/bin/turnserver" "$@"
 """
-_SYSTEM_FOLDERS = "/usr/sbin:/sbin:/usr/bin:/bin"
+STARTERS = {"turnserver": STARTER}
 
 
 def own_coturn() -> Path:
@@ -39,35 +33,13 @@ def own_coturn() -> Path:
 
 def find_turnserver() -> str | None:
     """The path of the server; None if there is none."""
-    folders = (os.environ.get("PATH", ""), _SYSTEM_FOLDERS, str(own_coturn() / "bin"))
-    return shutil.which("turnserver", path=":".join(folders))
-
-
-def fetch(folder: Path) -> None:
-    """Unpack it under a folder; OSError or CalledProcessError says why not."""
-    shutil.rmtree(folder, ignore_errors=True)
-    work = folder / "download"
-    try:
-        for package in download(work, PACKAGES):
-            subprocess.run(["dpkg", "-x", package, folder / "debian"], check=True)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    # Last, and by it only is it found: an unpacking that was interrupted is no server.
-    starter = folder / "bin" / "turnserver"
-    starter.parent.mkdir()
-    starter.write_text(STARTER)
-    starter.chmod(0o755)
+    return find_program("turnserver", own_coturn())
 
 
 def main() -> None:
-    """Fetch it if it is missing, and say so."""
-    if find_turnserver() is not None:
-        return
-    print("shoal: there is no coturn; fetching one into .venv", file=sys.stderr)
-    try:
-        fetch(own_coturn())
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"shoal: none could be fetched ({error})", file=sys.stderr)
+    """Fetch it if it is missing."""
+    if find_turnserver() is None:
+        fetch("coturn", own_coturn(), PACKAGES, STARTERS)
 
 
 if __name__ == "__main__":
