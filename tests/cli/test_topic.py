@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from shoal.cli.app import app
 from shoal.identity import show_peer_id
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import cid_of, show_cid
+from shoal.identity.topics.descriptors import new_meta_topic
+from shoal.identity.topics.signing import publish_event, sign_event, sign_topic
 from shoal.kernel.contact import Contact
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import cid_of, show_cid
-from shoal.protocols.topics.descriptors import new_meta_topic
 from shoal.protocols.topics.messages import (
     Digest,
     Heads,
@@ -30,7 +31,6 @@ from shoal.protocols.topics.messages import (
 )
 from shoal.protocols.topics.protobuf import varint
 from shoal.protocols.topics.rpc import encode_rpc
-from shoal.protocols.topics.signing import publish_event, sign_event, sign_topic
 from tests.cli.test_app import ends
 from tests.support.topics import (
     ALICE,

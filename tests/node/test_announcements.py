@@ -9,13 +9,13 @@ import pytest
 
 from shoal.base.errors import SearchUnavailable, UsageError
 from shoal.base.ids import parse_stream_id
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import cid_of, show_cid
+from shoal.identity.topics.descriptors import new_meta_topic
 from shoal.node import announcements
 from shoal.node.announcements import Announcements
 from shoal.node.documents import NodeDocuments, PublishedDocument
 from shoal.protocols.search.documents import NAME_CHARS_MAX, Life
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import cid_of, show_cid
-from shoal.protocols.topics.descriptors import new_meta_topic
 from tests.node.search import Door
 from tests.support.topics import ALICE, CREATED_MS, peer
 

@@ -8,6 +8,7 @@ import pytest
 
 from shoal.base.errors import ConfigError, NotFound, UsageError
 from shoal.base.ids import parse_node_id, parse_stream_id
+from shoal.identity.topics.cid import cid_of, show_cid
 from shoal.kernel.contact import Contact
 from shoal.node import NetworkFile, load_network_file
 from shoal.node.network_file import (
@@ -17,7 +18,6 @@ from shoal.node.network_file import (
     read_passphrase,
     tracker_contact,
 )
-from shoal.protocols.topics.cid import cid_of, show_cid
 
 ID = "0x7e5f4552091a69125d5dfcb7b8c2659029395bdf"
 TRACKER = f'[[trackers]]\nid = "{ID}"\naddresses = ["ws://127.0.0.1:7700"]\n'

@@ -117,6 +117,24 @@ def test_what_is_edited_counts_from_then_on(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_streams_of_others_are_not_read(tmp_path: Path) -> None:
+    """Or whoever makes many of them keeps everybody busy, and revocations waiting."""
+
+    async def main() -> None:
+        async with a_town(tmp_path) as town, town.node(BOB) as bob:
+            assert bob.registry is not None
+            await town.registry.create(PATH, StreamTerms())
+            last = await town.registry.create("/last", StreamTerms())
+            await bob.open_stream(last)
+            async with asyncio.timeout(10):
+                await town.registry.edit(last, StreamTerms(partitions=2))
+                while bob.partitions.count(last) == 1:
+                    await asyncio.sleep(0.01)
+            assert bob.registry.terms.streams == [last]
+
+    asyncio.run(main())
+
+
 def test_a_subscriber_that_may_no_longer_is_told_and_may_come_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with a_town(tmp_path) as town, town.node(ALICE) as alice, town.node(BOB) as bob:

@@ -11,9 +11,9 @@ import pytest
 from shoal.base.errors import ConfigError
 from shoal.base.ids import StreamId
 from shoal.identity import SeededEntropy
+from shoal.identity.topics.canonical import decode_descriptor
 from shoal.node import NetworkFile, Node
 from shoal.node.network_file import StorageSection
-from shoal.protocols.topics.canonical import decode_descriptor
 from tests.node.network import run
 from tests.node.topics import TopicTown
 from tests.transport.recorder import until

@@ -11,19 +11,19 @@ from msgspec.structs import replace
 
 from shoal.base.errors import NotFound, TopicUnavailable, UsageError
 from shoal.identity import PrivateKey
-from shoal.node.topic_subscription import TopicSubscription
-from shoal.node.topics import NodeTopics, Source
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of, show_cid
-from shoal.protocols.topics.commands import BEGINNING, LIVE, EventArrived
-from shoal.protocols.topics.descriptors import (
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of, show_cid
+from shoal.identity.topics.descriptors import (
     SIGNATURE_BYTES,
     Signatures,
     TopicDescriptor,
     new_meta_topic,
     new_topic,
 )
-from shoal.protocols.topics.signing import sign_event, sign_topic
+from shoal.identity.topics.signing import sign_event, sign_topic
+from shoal.node.topic_subscription import TopicSubscription
+from shoal.node.topics import NodeTopics, Source
+from shoal.protocols.topics.commands import BEGINNING, LIVE, EventArrived
 from tests.support.topics import ALICE, BOB, CREATED_MS, META_CID, TOPIC_CID, event_of, peer
 
 DESCRIPTOR = new_meta_topic("any", peer(ALICE), CREATED_MS)

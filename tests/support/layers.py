@@ -28,8 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__",),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
-# Executors have no more of Shoal than that: of topics, what their events are and who signed them.
-PIPELINE_NEEDS = ("base", "identity", "kernel", "protocols", "protocols.topics")
+PIPELINE_NEEDS = ("base", "identity", "kernel")  # executors have no more of Shoal than that
 API_UNIT = "node"  # what `import shoal` gives
 
 

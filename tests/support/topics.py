@@ -9,10 +9,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
-from shoal.protocols.topics.cid import Cid, cid_of
-from shoal.protocols.topics.dates import CREATED_MS_MAX, CREATED_MS_MIN
-from shoal.protocols.topics.descriptors import (
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.dates import CREATED_MS_MAX, CREATED_MS_MIN
+from shoal.identity.topics.descriptors import (
     SIGNATURE_BYTES,
     EventDescriptor,
     EventLinking,
@@ -22,6 +21,7 @@ from shoal.protocols.topics.descriptors import (
     TopicDescriptor,
     TopicMetadata,
 )
+from shoal.kernel.contact import Contact
 from shoal.protocols.topics.messages import (
     Digest,
     Heads,

@@ -10,8 +10,8 @@ import pytest
 
 from shoal.base.errors import NotFound, TopicUnavailable, UsageError
 from shoal.base.units import MS_NS, S_NS
+from shoal.identity.topics.cid import cid_of, show_cid
 from shoal.node import ANYONE, CUSTOM, NOBODY, Node, Topic
-from shoal.protocols.topics.cid import cid_of, show_cid
 from shoal.protocols.topics.config import TopicsConfig
 from tests.node.network import run
 from tests.node.topics import TopicTown, in_town, payloads, take

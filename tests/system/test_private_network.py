@@ -10,10 +10,12 @@ import pytest
 
 from shoal.base.errors import RegistryUnavailable
 from shoal.base.ids import KEYS_PARTITION, parse_node_id, show_node_id
-from shoal.identity import PrivateKey, SeededEntropy, SystemEntropy
+from shoal.identity import PrivateKey, SeededEntropy, SystemEntropy, show_peer_id
 from shoal.identity.stream_message import ENCRYPTED, decode_body
 from shoal.kernel.access import Permission
 from shoal.storage.store import Store
+from tests.cli.test_app import ends
+from tests.registry.stage import ALICE
 from tests.system.private_town import Town, private_town
 
 STALENESS_S = 5.0
@@ -24,9 +26,7 @@ OUTSIDER, NEWCOMER = 0, 1  # among the guests
 
 def test_a_private_stream_among_twelve_nodes() -> None:
     with private_town(STALENESS_S) as town:
-        # Permitted by its peer id, and never online before the end.
-        town.know(LATE.public)
-        town.do(town.owner.grant(town.stream, [LATE.address], Permission.SUBSCRIBE))
+        permit_late_subscriber(town)
         for publisher in (*town.members, *town.members):
             town.publish(publisher)
         town.await_all(*town.members)
@@ -41,6 +41,14 @@ def test_a_private_stream_among_twelve_nodes() -> None:
         town.keeper.hang_up()
         assert town.keeper.end() == 0
         check_stored(town)
+
+
+def permit_late_subscriber(town: Town) -> None:
+    """By its peer id, as people do it; it is not online before the end."""
+    config = town.file("ws", town.key_file("owner.key", ALICE))
+    peer_id = show_peer_id(LATE.public.peer_id)
+    granted = ("stream", "grant", "/private", "subscribe", peer_id, "--config", config)
+    assert ends(*granted) == 0
 
 
 def check_outsider(town: Town) -> None:

@@ -12,9 +12,9 @@ from campaigns.kills import Failure
 from campaigns.topic_journal import Given, Journal, Tail
 from campaigns.topic_words import Accepted
 from campaigns.topics_kills import OPEN, ORDERED, Run, Settings
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import cid_of
 from shoal.node import Event
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import cid_of
 from tests.support.topics import ALICE, event_of
 
 SMALL = Settings(processes=8, kills=3, events=60, seconds=6, drain_s=90)

@@ -208,13 +208,14 @@ def test_signals_that_make_no_sense_are_counted() -> None:
     [
         (bytes((LAST,)) + b"\xff" * 40, ("oversized", "malformed")),
         (bytes((PART,)) + bytes(100), ("malformed",)),
+        (bytes((LAST,)), ("malformed",)),
         (bytes((CREDIT,)) + (1 << 40).to_bytes(8, "big"), ("malformed",)),
         (bytes((CREDIT,)) + b"short", ("malformed",)),
         (b"\x09nonsense", ("malformed",)),
         (b"", ("malformed",)),
         ("text", ("malformed",)),
     ],
-    ids=["frames", "tiny-pieces", "credit", "short-credit", "kind", "empty", "text"],
+    ids=["frames", "tiny-pieces", "nothing", "credit", "short-credit", "kind", "empty", "text"],
 )
 def test_a_peer_that_breaks_the_rules_of_the_channel_loses_its_link(
     said: bytes | str, reason: tuple[str, ...]

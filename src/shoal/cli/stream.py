@@ -205,9 +205,9 @@ async def _resend(
             print(message.as_json().decode() if as_json else _shown(message))
             count += 1
             if progress.due:
-                print(f"{count:,} messages, at {message.timestamp:%F %T}", file=sys.stderr)
+                print(f"message {count:,}, at {message.timestamp:%F %T}", file=sys.stderr)
         sys.stdout.flush()
-        print(f"{count:,} messages of {opened.id}", file=sys.stderr)
+        print(f"{count:,} message{'s' * (count != 1)} of {opened.id}", file=sys.stderr)
 
 
 def _shown(message: Message) -> str:
@@ -217,6 +217,8 @@ def _shown(message: Message) -> str:
     content = message.content
     text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
     when = message.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if message.undecryptable is not None:
+        text = f"(encrypted, and cannot be opened here: {message.undecryptable})"
     return f"{when} {message.publisher[:10]} {text}"
 
 

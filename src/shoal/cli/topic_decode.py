@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from shoal.kernel.contact import Contact
-    from shoal.protocols.topics.cid import Cid
-    from shoal.protocols.topics.descriptors import (
+    from shoal.identity.topics.cid import Cid
+    from shoal.identity.topics.descriptors import (
         Descriptor,
         EventDescriptor,
         PeerList,
         Signatures,
         TopicDescriptor,
     )
+    from shoal.kernel.contact import Contact
     from shoal.protocols.topics.messages import Message
 
 SHOWN_CHARS = 40  # of wrong input, in an error
@@ -69,7 +69,7 @@ def _bytes(text: str) -> bytes:
 
 def _block(raw: bytes) -> Fields:
     from shoal.base.errors import RemoteError, UsageError
-    from shoal.protocols.topics.canonical import decode_descriptor
+    from shoal.identity.topics.canonical import decode_descriptor
 
     try:
         return _described(decode_descriptor(raw))
@@ -105,8 +105,8 @@ def _rpc(raw: bytes) -> Fields:
 
 def _message(message: Message) -> Fields:
     """One message: its op, its metadata, and what it carries."""
+    from shoal.identity.topics.cid import show_cid
     from shoal.protocols.topics import messages
-    from shoal.protocols.topics.cid import show_cid
     from shoal.protocols.topics.rpc import OPS
 
     stamp = message.stamp
@@ -145,7 +145,7 @@ def _message(message: Message) -> Fields:
 
 
 def _cids(cids: Iterable[Cid]) -> list[str]:
-    from shoal.protocols.topics.cid import show_cid
+    from shoal.identity.topics.cid import show_cid
 
     return [show_cid(cid) for cid in cids]
 
@@ -160,10 +160,10 @@ def _contacts(contacts: Iterable[Contact]) -> list[Fields]:
 
 
 def _described(descriptor: Descriptor) -> Fields:
-    from shoal.protocols.topics.canonical import encode_descriptor
-    from shoal.protocols.topics.cid import cid_of, show_cid
-    from shoal.protocols.topics.descriptors import TopicDescriptor
-    from shoal.protocols.topics.signing import signatures_hold
+    from shoal.identity.topics.canonical import encode_descriptor
+    from shoal.identity.topics.cid import cid_of, show_cid
+    from shoal.identity.topics.descriptors import TopicDescriptor
+    from shoal.identity.topics.signing import signatures_hold
 
     block = encode_descriptor(descriptor)
     if isinstance(descriptor, TopicDescriptor):
@@ -211,7 +211,7 @@ def _event(event: EventDescriptor) -> Fields:
 
 
 def _metadata(created_ms: int, version: str, signatures: Signatures | None) -> Fields:
-    from shoal.protocols.topics.dates import show_moment
+    from shoal.identity.topics.dates import show_moment
 
     shown: Fields = {"created": show_moment(created_ms), "protocolVersion": version}
     if signatures is not None:
@@ -233,7 +233,7 @@ def _peer(peer: bytes) -> str:
 
 
 def _link(cid: Cid | None) -> str | None:
-    from shoal.protocols.topics.cid import show_cid
+    from shoal.identity.topics.cid import show_cid
 
     return None if cid is None else show_cid(cid)
 

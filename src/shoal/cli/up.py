@@ -146,4 +146,8 @@ def _command() -> str:
     if shutil.which("shoal") is not None:
         return "shoal"
     called = Path(sys.argv[0]).absolute()
+    if called.parents[1].name == ".venv" and (called.parents[2] / "run").exists():
+        called = called.parents[2] / "run"  # a clone, in which people type ./run
+        if called.parent == Path.cwd():
+            return "./run"
     return str(called.relative_to(Path.cwd())) if called.is_relative_to(Path.cwd()) else str(called)

@@ -8,8 +8,8 @@ from shoal.base.errors import MalformedMessage, NotFound
 from shoal.base.ids import NodeId, show_node_id
 from shoal.explorer.seen import SeenNode, SeenNodes
 from shoal.identity.peer_id import peer_id_of_bytes, show_peer_id
-from shoal.protocols.topics.cid import Cid, parse_cid, show_cid
-from shoal.protocols.topics.descriptors import TopicDescriptor
+from shoal.identity.topics.cid import Cid, parse_cid, show_cid
+from shoal.identity.topics.descriptors import TopicDescriptor
 from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.node import TopicNode
 from shoal.protocols.topics.state import TopicState

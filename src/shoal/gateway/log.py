@@ -52,7 +52,7 @@ from shoal.gateway.log_reading import LogQuestion, read_json_page, read_page
 from shoal.gateway.routes import Parameter, Route
 from shoal.gateway.values import Explained, Values
 from shoal.identity.stream_message import decode_body
-from shoal.protocols.topics.cid import parse_cid, show_cid
+from shoal.identity.topics.cid import parse_cid, show_cid
 from shoal.storage.rows import Lease, LogId, LogPage, Row
 from shoal.storage.store import Store
 

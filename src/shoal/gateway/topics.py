@@ -23,7 +23,7 @@ from shoal.gateway.doors import TopicDoor, TopicShown
 from shoal.gateway.history import serve_lines
 from shoal.gateway.routes import BINARY, JSON, NDJSON, Body, Parameter, Route
 from shoal.gateway.values import Explained, Values
-from shoal.protocols.topics.config import PAYLOAD_BYTES_MAX
+from shoal.identity.topics.limits import PAYLOAD_BYTES_MAX
 
 EVENTS_MAX = 10_000
 EVENTS_DEFAULT = 100

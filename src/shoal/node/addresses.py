@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from shoal.node.webrtc_section import WEBRTC_ADDRESS
+
 
 def is_local(listen: Sequence[str]) -> bool:
-    """Whether a node that listens there is in a network on one machine."""
-    return all(is_loopback(address) for address in listen)
+    """Whether a node that listens there is in a network on one machine. That it can be called says
+    nothing of that; and where one is that can only be called, nobody knows."""
+    dialled = [address for address in listen if address != WEBRTC_ADDRESS]
+    return all(is_loopback(address) for address in dialled or listen)
 
 
 def is_loopback(address: str) -> bool:
     """Whether only this machine reaches an address."""
-    host = urlsplit(address).hostname or ""
     try:
-        return ip_address(host).is_loopback
+        host = urlsplit(address).hostname or ""
+        return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return False
 
 
 def is_public(address: str) -> bool:

@@ -11,12 +11,12 @@ from typing import Any
 from shoal.base.errors import SearchUnavailable, ShoalError
 from shoal.base.ids import StreamId
 from shoal.identity import base58
+from shoal.identity.topics.cid import Cid, show_cid
+from shoal.identity.topics.dates import show_moment
+from shoal.identity.topics.descriptors import TopicDescriptor
 from shoal.node.documents import NodeDocuments
 from shoal.node.search import NodeSearch
 from shoal.protocols.search.documents import NAME_CHARS_MAX, Kind
-from shoal.protocols.topics.cid import Cid, show_cid
-from shoal.protocols.topics.dates import show_moment
-from shoal.protocols.topics.descriptors import TopicDescriptor
 
 ANNOUNCED_MAX = 1000  # as many as a node keeps of its own
 RETRY_S = 10.0

@@ -51,7 +51,7 @@ async def held_key(network: NetworkFile, entropy: Entropy) -> AsyncIterator[Held
             )
         spare = PrivateKey.generate(entropy)
         log.warning(
-            "%s is in use by another node of this machine: this one is %s for now",
+            "%s is in use by another node of this machine, so this one signs as %s on its behalf",
             path,
             show_node_id(spare.address),
         )

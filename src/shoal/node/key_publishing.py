@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from time import time_ns
 
 import msgspec
@@ -175,8 +176,12 @@ class KeyPublisher:
                         self._tasks.start(self._refresh(stream, published))
 
     async def _look_again(self, stream: StreamId, published: _Published) -> None:
-        """The registry is out of reach: until it is back, nobody waits for it with each message."""
-        await asyncio.sleep(OUTAGE_S)
+        """The registry is out of reach: until it is back, no message waits for it."""
+        while True:
+            await asyncio.sleep(OUTAGE_S)
+            with suppress(RegistryUnavailable):
+                await self._registry.refresh()
+                break
         published.changes += 1
         if not published.refreshing:
             published.refreshing = True

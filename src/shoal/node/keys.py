@@ -49,7 +49,7 @@ class NodeKeys:
         self.listeners: dict[Callable[[], None], None] = {}
         """Called when keys have come."""
         self._host = host
-        self._key = key
+        self._readers = [key]
         self._history = history
         self._store = KeyStore(self.ring, key, entropy)
         self._finder = KeyFinder(host, exchange, history, self.took)
@@ -63,6 +63,10 @@ class NodeKeys:
         if keystore is not None:
             self._store.open(group_key_path(keystore))
         self._publisher.start()
+
+    def stand_in_for(self, owner: PrivateKey) -> None:
+        """This node has a spare key: what publishers wrap for the owner of its streams, it opens."""
+        self._readers.append(owner)
 
     async def close(self) -> None:
         """Keys that have come are on disk."""
@@ -105,7 +109,7 @@ class NodeKeys:
         if message.id.partition != KEYS_PARTITION:
             return
         try:
-            if self.ring.learn(message, self._key):
+            if sum([self.ring.learn(message, reader) for reader in self._readers]):
                 self._learned()
         except MalformedMessage:
             self._host.rejected(message.id.publisher, "no-announcement")

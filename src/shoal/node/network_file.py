@@ -76,6 +76,7 @@ from shoal.base.ids import (
     show_node_id,
 )
 from shoal.identity import read_secret
+from shoal.identity.topics.cid import parse_cid
 from shoal.kernel.contact import Contact
 from shoal.node.addresses import is_url
 from shoal.node.door_sections import GatewaySection as GatewaySection
@@ -87,7 +88,6 @@ from shoal.node.webrtc_section import WEBRTC_ADDRESS, WebRTCSection
 from shoal.protocols.search.config import LOCATIONS_MIN, SearchConfig
 from shoal.protocols.streams.commands import RedundantFeeds, feeds_of
 from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
-from shoal.protocols.topics.cid import parse_cid
 from shoal.registry.config import RegistrySection
 
 LOCATIONS_MAX = SearchConfig().locations_max

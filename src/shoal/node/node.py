@@ -12,6 +12,8 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
+from shoal.identity.topics.cid import parse_cid
+from shoal.identity.topics.descriptors import EventLinking
 from shoal.kernel.access import Permission
 from shoal.kernel.contact import Contact
 from shoal.node.credentials import tls_of
@@ -44,8 +46,6 @@ from shoal.protocols.streams.commands import (
 )
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.tracker import Tracker
-from shoal.protocols.topics.cid import parse_cid
-from shoal.protocols.topics.descriptors import EventLinking
 from shoal.registry.port import StreamTerms
 from shoal.runtime import RuntimeHost
 from shoal.transport.port import Credentials, Transport
@@ -133,6 +133,8 @@ class Node(Searching):
             try:
                 node = cls(network, held.key, entropy, await cached_hosts(network), registry)
                 node.home = held.owner.address
+                if node.keys is not None and held.owner is not held.key:
+                    node.keys.stand_in_for(held.owner)
                 try:
                     await node._start()
                     yield node

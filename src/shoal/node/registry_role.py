@@ -14,7 +14,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from shoal.base.errors import ConfigError, NotFound, RegistryUnavailable, UsageError
+from shoal.base.errors import (
+    ConfigError,
+    NotFound,
+    RegistryDamaged,
+    RegistryUnavailable,
+    UsageError,
+)
 from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, PublicKey
@@ -97,7 +103,7 @@ class RegistryRole:
         try:
             await self.learn(stream)
             verdict = await self.registry.verdict(stream, who)
-        except RegistryUnavailable as error:
+        except (RegistryUnavailable, RegistryDamaged) as error:
             verdict = Verdict(0, time.time_ns(), str(error))
         except UsageError:  # there is no such stream, nor can there be one of that name
             verdict = Verdict(0, time.time_ns() + int(self._section.staleness_s * S_NS))
@@ -181,7 +187,7 @@ class RegistryRole:
                     if change.what == "key":
                         continue  # nobody may do anything else than before
                     with suppress(RegistryUnavailable):
-                        await self._learn_again(change)
+                        await self._learn_again(change, every_stream=stream_seen is not None)
                     changed(_told(change))
                     if stream_seen is not None and change.stream is not None:
                         stream_seen(change.stream)
@@ -189,13 +195,17 @@ class RegistryRole:
                 log.warning("what happened before is not known yet: %s", error)
                 await asyncio.sleep(self._section.interval_s)
 
-    async def _learn_again(self, change: Change) -> None:
+    async def _learn_again(self, change: Change, *, every_stream: bool) -> None:
+        """Others' streams are not asked for: a revocation would wait behind all that are made."""
+        stream = change.stream
         if change.what in ("directory", "unknown"):
             self.terms.list_storage(await self.registry.nodes(Directory.STORAGE_NODES))
-        if change.what in ("created", "edited", "deleted") and change.stream is not None:
-            self._outdated[change.stream] = None
+        if change.what not in ("created", "edited", "deleted") or stream is None:
+            return
+        if every_stream or self.terms.known(stream) is not None:
+            self._outdated[stream] = None
             with suppress(NotFound):
-                await self.learn(change.stream)
+                await self.learn(stream)
 
 
 def _told(change: Change) -> AccessChanged:

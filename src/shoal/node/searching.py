@@ -10,6 +10,8 @@ from typing import Any
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import TopicDescriptor
 from shoal.node.announcements import Announcements
 from shoal.node.documents import NodeDocuments, PublishedDocument
 from shoal.node.found import FoundDocument, Hit, Sighting, found_as
@@ -29,8 +31,6 @@ from shoal.protocols.search.commands import OpenSpace
 from shoal.protocols.search.document_space import DocumentSpace
 from shoal.protocols.search.documents import Kind, Life
 from shoal.protocols.search.matched_space import MatchedSpace, Matcher
-from shoal.protocols.topics.cid import Cid
-from shoal.protocols.topics.descriptors import TopicDescriptor
 from shoal.runtime import RuntimeHost
 
 EVERYTHING = "*"

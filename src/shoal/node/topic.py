@@ -10,12 +10,8 @@ from time import time_ns
 from shoal.base.errors import MalformedMessage, NotFound, TopicUnavailable, UsageError
 from shoal.base.units import MS_NS
 from shoal.identity import base58, parse_peer_id
-from shoal.node.topic_events import Event, PublishedEvent
-from shoal.node.topic_subscription import QUEUE_EVENTS_MAX, TopicSubscription
-from shoal.node.topics import NodeTopics
-from shoal.protocols.topics.cid import Cid, cid_of_bytes, parse_cid, show_cid
-from shoal.protocols.topics.commands import BEGINNING, LIVE, Start
-from shoal.protocols.topics.descriptors import (
+from shoal.identity.topics.cid import Cid, cid_of_bytes, parse_cid, show_cid
+from shoal.identity.topics.descriptors import (
     META,
     EventLinking,
     PeerList,
@@ -23,6 +19,10 @@ from shoal.protocols.topics.descriptors import (
     new_meta_topic,
     new_topic,
 )
+from shoal.node.topic_events import Event, PublishedEvent
+from shoal.node.topic_subscription import QUEUE_EVENTS_MAX, TopicSubscription
+from shoal.node.topics import NodeTopics
+from shoal.protocols.topics.commands import BEGINNING, LIVE, Start
 from shoal.protocols.topics.state import may_publish, may_request
 
 LAST_SEEN = EventLinking.LAST_SEEN

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shoal.identity import base58
-from shoal.protocols.topics.cid import Cid, show_cid
-from shoal.protocols.topics.descriptors import EventDescriptor
+from shoal.identity.topics.cid import Cid, show_cid
+from shoal.identity.topics.descriptors import EventDescriptor
 
 if TYPE_CHECKING:
     from shoal.node.topics import NodeTopics

@@ -22,6 +22,9 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import MessageId, StreamId
 from shoal.identity import Entropy
 from shoal.identity.stream_message import BINARY
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid, parse_cid, show_cid
+from shoal.identity.topics.signing import signer_of
 from shoal.node.network_file import NetworkFile, StorageSection
 from shoal.node.storage_role import store_config
 from shoal.node.tasks import Tasks
@@ -30,9 +33,6 @@ from shoal.node.topic_events import Event
 from shoal.node.topic_subscription import TopicSubscription
 from shoal.node.topics import NodeTopics
 from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid, parse_cid, show_cid
-from shoal.protocols.topics.signing import signer_of
 from shoal.storage.store import Store
 
 ROWS_MAX = 100  # events that wait to be written: with the largest payloads, one transaction

@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from shoal.base.errors import MalformedMessage, ShoalError, UsageError
+from shoal.identity.topics.canonical import decode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of, show_cid
+from shoal.identity.topics.descriptors import TopicDescriptor
+from shoal.identity.topics.signing import signatures_hold
 from shoal.node.topic_events import Event
 from shoal.node.topics import NodeTopics, Source
-from shoal.protocols.topics.canonical import decode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of, show_cid
 from shoal.protocols.topics.commands import BEGINNING, EventArrived, Start
-from shoal.protocols.topics.descriptors import TopicDescriptor
-from shoal.protocols.topics.signing import signatures_hold
 
 QUEUE_EVENTS_MAX = 256
 

@@ -16,14 +16,16 @@ from shoal.base.errors import NotFound, ShoalError, TopicUnavailable, UsageError
 from shoal.base.ids import show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of, show_cid
+from shoal.identity.topics.descriptors import TopicDescriptor
+from shoal.identity.topics.signing import sign_topic
 from shoal.node.tasks import Tasks
 from shoal.node.topic_events import Event, PublishedEvent
 from shoal.node.topic_role import TopicRole
 from shoal.protocols.dht.commands import DhtReady, Get, GetDone
 from shoal.protocols.dht.config import K
 from shoal.protocols.dht.node import DhtNode
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of, show_cid
 from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,
@@ -46,10 +48,8 @@ from shoal.protocols.topics.commands import (
     TopicFound,
     Unsubscribe,
 )
-from shoal.protocols.topics.descriptors import TopicDescriptor
 from shoal.protocols.topics.head_records import heads_of, keys_of
 from shoal.protocols.topics.node import TopicNode
-from shoal.protocols.topics.signing import sign_topic
 from shoal.runtime import RuntimeHost
 
 JOIN_TIMEOUT_S = 15.0  # dialling a bootstrap node, and a lookup of our own place

@@ -176,10 +176,9 @@ class Call:
         if local is None:
             raise ValueError("the engine describes nothing")
         self._described = True
-        self._own = read_description(local.sdp)
         if self._fresh:
             self._loop.call_later(GATHER_S, self._tell_fresh)  # those beyond the first few
-        return self._own
+        return read_description(local.sdp)
 
     def _take_fresh(self) -> tuple[Candidate, ...]:
         taken, self._fresh = self._fresh[:CANDIDATES_MAX], self._fresh[CANDIDATES_MAX:]
@@ -223,10 +222,11 @@ class Call:
     def binding(self) -> bytes:
         """What both sides know of this very connection: the certificates that each has shown,
         the offerer's first. Of the peer's it counts what was shown, not what was said."""
-        assert self._connection.sctp is not None  # the channel is open
-        theirs = self._connection.sctp.transport.get_remote_certificates()
-        digest = hashlib.sha256(theirs[0]).digest()
-        own = self._own.fingerprint
-        offered = self._connection.local_description
-        first = offered is not None and offered.type == webrtc.RTCSdpType.offer
+        local, sctp = self._connection.local_description, self._connection.sctp
+        assert local is not None  # the channel is open
+        assert sctp is not None
+        digest = hashlib.sha256(sctp.transport.get_remote_certificates()[0]).digest()
+        # Of the engine: a peer that is fast enough is here before we have described ourselves.
+        own = read_description(local.sdp).fingerprint
+        first = local.type == webrtc.RTCSdpType.offer
         return hashlib.sha256(own + digest if first else digest + own).digest()

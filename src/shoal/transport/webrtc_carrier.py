@@ -26,7 +26,7 @@ import webrtc
 
 from shoal.base.units import KIB
 from shoal.transport.endpoint import Endpoint
-from shoal.transport.framing import HEAD_ROOM_BYTES, message_bytes_max
+from shoal.transport.framing import FRAME_HEADER_BYTES, HEAD_ROOM_BYTES, message_bytes_max
 from shoal.transport.link import AuthenticatedLink
 
 PIECE_BYTES = 16 * KIB  # RFC 8831, 6.6: what every implementation takes
@@ -175,6 +175,9 @@ class WebRTCCarrier:
         message = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
         self._pieces_bytes = 0
+        if len(message) < FRAME_HEADER_BYTES:
+            link.rejected("malformed")  # or any number of nothings could wait to be read
+            return
         if self._reading and not self._unread:
             self._hand_over(link, message)
             return

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
+from shoal.identity.topics.limits import BLOCK_BYTES_MAX
 from shoal.kernel.codec import DHT
 from shoal.kernel.contact import Contact
 from shoal.protocols.dht.config import (
@@ -33,7 +34,6 @@ from shoal.protocols.dht.messages import (
     ValueStored,
 )
 from shoal.protocols.dht.wire import DhtCodec
-from shoal.protocols.topics.config import BLOCK_BYTES_MAX
 from shoal.transport.port import TransportLimits
 from tests.support.dht import contact
 

@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.errors import UsageError
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import cid_of
 from shoal.kernel.effects import Effect, Notify, Send
 from shoal.kernel.inputs import CommandIssued, MessageReceived
 from shoal.protocols.dht.commands import Get, GetDone, Put
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import cid_of
 from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,

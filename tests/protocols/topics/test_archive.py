@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shoal.identity.topics.cid import Cid, cid_of
 from shoal.kernel.effects import Effect, Load, Store
 from shoal.kernel.inputs import Loaded
 from shoal.protocols.topics.archive import (
@@ -17,7 +18,6 @@ from shoal.protocols.topics.archive import (
     Archive,
     StoredTopic,
 )
-from shoal.protocols.topics.cid import Cid, cid_of
 
 Disk = dict[bytes, bytes]
 TOPIC = cid_of(b"topic")

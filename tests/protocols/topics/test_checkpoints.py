@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.protocols.topics.cid import Cid
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import ANYONE, TopicDescriptor
 from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,
@@ -18,7 +19,6 @@ from shoal.protocols.topics.commands import (
     Unsubscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import ANYONE, TopicDescriptor
 from shoal.protocols.topics.log import ENTRY_BYTES
 from tests.support.topic_bench import TopicWorld, id_of, topic_by
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.units import MS_NS
+from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import EventDelivered
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.commands import EventArrived
 from shoal.protocols.topics.cursors import Cursor, Cursors
 from shoal.protocols.topics.log import Entry, TopicLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocols.topics.cid import Cid, cid_of
+from shoal.identity.topics.cid import Cid, cid_of
 from shoal.protocols.topics.config import SPANS_MAX
 from shoal.protocols.topics.digests import (
     DAY_MS,

@@ -6,9 +6,9 @@ from typing import Any
 
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
+from shoal.identity.topics.cid import Cid, cid_of
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.protocols.dht.commands import Get
-from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.fetches import (
     BEHIND_MIN,

@@ -7,13 +7,13 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from shoal.identity.topics.descriptors import Descriptor
+from shoal.identity.topics.signing import claims
 from shoal.kernel.effects import Effect, Notify, Verify
 from shoal.kernel.inputs import Verified
 from shoal.kernel.records import Rejected
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import Descriptor
 from shoal.protocols.topics.intake import WAITING_MAX, Intake
-from shoal.protocols.topics.signing import claims
 from tests.support.machines import peer_id
 from tests.support.topic_bench import event_by, id_of, request_by, topic_by
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.units import MS_NS
-from shoal.protocols.topics.cid import Cid, cid_of
-from shoal.protocols.topics.descriptors import EventDescriptor, EventMetadata
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptors import EventDescriptor, EventMetadata
 from shoal.protocols.topics.log import ENTRY_BYTES, Entry, TopicLog
 from tests.support.topics import ONE, TOPIC_CID, TWO
 

@@ -8,9 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.units import S_NS
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptors import EventDescriptor, PeerList, Signatures
 from shoal.kernel.effects import Verify
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.commands import (
     AddTopic,
     EventFound,
@@ -18,7 +19,6 @@ from shoal.protocols.topics.commands import (
     Subscribe,
 )
 from shoal.protocols.topics.config import HEADS_MAX, TopicsConfig
-from shoal.protocols.topics.descriptors import EventDescriptor, PeerList, Signatures
 from shoal.protocols.topics.messages import (
     Digest,
     Heads,

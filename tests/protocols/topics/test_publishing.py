@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 
 from shoal.base.units import S_NS
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptors import (
+    ANYONE,
+    EventLinking,
+    PeerList,
+    TopicDescriptor,
+)
+from shoal.identity.topics.signing import core_cid, publish_event, signatures_hold
 from shoal.kernel.effects import Notify, Store
 from shoal.kernel.inputs import CommandIssued, Started, StoreFailed
 from shoal.kernel.records import EventPublished
 from shoal.protocols.dht.commands import Put
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.commands import (
     AddTopic,
     EventAccepted,
@@ -22,12 +29,6 @@ from shoal.protocols.topics.commands import (
     Subscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import (
-    ANYONE,
-    EventLinking,
-    PeerList,
-    TopicDescriptor,
-)
 from shoal.protocols.topics.head_records import make_record
 from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (
@@ -39,7 +40,6 @@ from shoal.protocols.topics.messages import (
     Want,
 )
 from shoal.protocols.topics.node import TopicNode
-from shoal.protocols.topics.signing import core_cid, publish_event, signatures_hold
 from shoal.sim.simulation import START_NS
 from tests.support.topic_bench import (
     STAMP,

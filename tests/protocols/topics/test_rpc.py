@@ -13,24 +13,25 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, UsageError
 from shoal.base.ids import NodeId
-from shoal.kernel.contact import Contact
-from shoal.protocols.topics.canonical import decode_descriptor, descriptor_cid
-from shoal.protocols.topics.cid import cid_of
-from shoal.protocols.topics.config import (
-    CONTACTS_MAX,
-    HEADS_MAX,
-    MESSAGES_MAX,
-    PATH_MAX,
-    PAYLOAD_BYTES_MAX,
-    RPC_BYTES_MAX,
-    SPANS_MAX,
-)
-from shoal.protocols.topics.descriptors import (
+from shoal.identity.topics.canonical import decode_descriptor, descriptor_cid
+from shoal.identity.topics.cid import cid_of
+from shoal.identity.topics.descriptors import (
     Descriptor,
     EventDescriptor,
     EventMetadata,
     TopicDescriptor,
     new_topic,
+)
+from shoal.identity.topics.limits import PAYLOAD_BYTES_MAX
+from shoal.identity.topics.signing import publish_event, sign_event, sign_topic, signatures_hold
+from shoal.kernel.contact import Contact
+from shoal.protocols.topics.config import (
+    CONTACTS_MAX,
+    HEADS_MAX,
+    MESSAGES_MAX,
+    PATH_MAX,
+    RPC_BYTES_MAX,
+    SPANS_MAX,
 )
 from shoal.protocols.topics.messages import (
     Digest,
@@ -56,7 +57,6 @@ from shoal.protocols.topics.rpc import (
     encode_rpc,
     strip_length,
 )
-from shoal.protocols.topics.signing import publish_event, sign_event, sign_topic, signatures_hold
 from tests.support.topics import (
     ALICE,
     BLOCKS,

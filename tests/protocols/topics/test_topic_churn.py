@@ -10,7 +10,8 @@ from random import Random
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.protocols.topics.cid import Cid
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import ANYONE, EventDescriptor
 from shoal.protocols.topics.commands import (
     BEGINNING,
     LIVE,
@@ -21,7 +22,6 @@ from shoal.protocols.topics.commands import (
     Start,
     Subscribe,
 )
-from shoal.protocols.topics.descriptors import ANYONE, EventDescriptor
 from tests.support.topic_bench import TopicWorld, id_of, topic_by
 
 NODES, STEPS, QUIET_S = 5, 60, 400

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import verify_signed
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptors import ANYONE, EventDescriptor, EventLinking
+from shoal.identity.topics.signing import core_cid, signatures_hold
 from shoal.kernel.effects import Verify
 from shoal.kernel.records import Rejected
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,
@@ -23,7 +25,6 @@ from shoal.protocols.topics.commands import (
     Unsubscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import ANYONE, EventDescriptor, EventLinking
 from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (
     Digest,
@@ -43,7 +44,6 @@ from shoal.protocols.topics.messages import (
     Want,
 )
 from shoal.protocols.topics.rpc import decode_rpc, encode_rpc
-from shoal.protocols.topics.signing import core_cid, signatures_hold
 from shoal.protocols.topics.state import is_allowed
 from tests.support.topic_bench import (
     START_MS,

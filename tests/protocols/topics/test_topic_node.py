@@ -7,12 +7,13 @@ from itertools import pairwise
 import pytest
 
 from shoal.base.units import S_NS
+from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptors import ANYONE, TopicDescriptor
 from shoal.kernel.contact import Contact
 from shoal.kernel.inputs import CommandIssued, MessageReceived, Started
 from shoal.kernel.records import Rejected
 from shoal.protocols.dht.commands import FindDone
-from shoal.protocols.topics.canonical import decode_descriptor, encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.commands import (
     BEGINNING,
     LIVE,
@@ -32,7 +33,6 @@ from shoal.protocols.topics.commands import (
     Unsubscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import ANYONE, TopicDescriptor
 from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.node import TopicNode
 from tests.support.topic_bench import (

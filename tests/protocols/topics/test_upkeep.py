@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from shoal.base.ids import INT63_MAX
 from shoal.base.units import S_NS
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import ANYONE, EventLinking
 from shoal.protocols.dht.commands import Put
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,
@@ -16,7 +17,6 @@ from shoal.protocols.topics.commands import (
     Unsubscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import ANYONE, EventLinking
 from shoal.protocols.topics.head_records import heads_of, judge_topics, make_record, own_key
 from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (

@@ -12,6 +12,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptors import (
+    ANYONE,
+    TopicDescriptor,
+    new_meta_topic,
+    new_topic,
+)
+from shoal.identity.topics.signing import sign_topic
 from shoal.kernel.codec import Codec
 from shoal.kernel.machine import Machine
 from shoal.lab.scenario import Scenario
@@ -19,8 +28,6 @@ from shoal.lab.topics.ledger import event_of
 from shoal.lab.topics.network import WorkloadNetwork
 from shoal.protocols.dht.node import DhtNode
 from shoal.protocols.dht.wire import DhtCodec
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.commands import (
     BEGINNING,
     LIVE,
@@ -33,16 +40,9 @@ from shoal.protocols.topics.commands import (
     Subscribe,
     TopicFound,
 )
-from shoal.protocols.topics.descriptors import (
-    ANYONE,
-    TopicDescriptor,
-    new_meta_topic,
-    new_topic,
-)
 from shoal.protocols.topics.head_records import judge_topics
 from shoal.protocols.topics.messages import NewTopic, PublishEvent, RequestToPublish, Rpc
 from shoal.protocols.topics.node import TopicNode
-from shoal.protocols.topics.signing import sign_topic
 from shoal.protocols.topics.wire import TopicsCodec
 from shoal.sim.checkers import Checker
 from shoal.sim.simulation import SimNode

@@ -16,10 +16,10 @@ from shoal.base.ids import StreamId, parse_stream_id
 from shoal.base.offsets import Offset
 from shoal.base.times import parse_time
 from shoal.identity.secrets import read_secret, split_secret_source
+from shoal.identity.topics.cid import parse_cid, show_cid
 from shoal.pipeline.option_values import gateway_address, patience
 from shoal.pipeline.sources.checkpoints import parse_given_offset
 from shoal.pipeline.sources.stream_keys import KeystoreOption, keystore_option
-from shoal.protocols.topics.cid import parse_cid, show_cid
 
 ROWS_PER_TASK = 100_000
 """What one task reads of a larger range: some seconds of signatures on one core."""

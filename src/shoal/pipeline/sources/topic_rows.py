@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from shoal.base.errors import MalformedMessage
 from shoal.base.ids import StreamId
+from shoal.identity.topics.canonical import decode_descriptor
+from shoal.identity.topics.cid import cid_of, parse_cid, show_cid
+from shoal.identity.topics.descriptors import EventDescriptor
+from shoal.identity.topics.signing import signatures_hold, signer_of
 from shoal.pipeline.sources.rows import Fields, bad_record, shown_publisher
-from shoal.protocols.topics.canonical import decode_descriptor
-from shoal.protocols.topics.cid import cid_of, parse_cid, show_cid
-from shoal.protocols.topics.descriptors import EventDescriptor
-from shoal.protocols.topics.signing import signatures_hold, signer_of
 
 
 def event_fields(topic: StreamId, partition: int, block: bytes) -> Fields:

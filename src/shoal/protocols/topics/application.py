@@ -7,10 +7,12 @@ from typing import Any
 
 from shoal.base.errors import MalformedMessage, UsageError
 from shoal.base.units import MS_NS
+from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of, show_cid
+from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
+from shoal.identity.topics.signing import signatures_hold
 from shoal.kernel.effects import Effect, Notify, Send
 from shoal.protocols.dht.commands import Get
-from shoal.protocols.topics.canonical import decode_descriptor, encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of, show_cid
 from shoal.protocols.topics.commands import (
     BEGINNING,
     LIVE,
@@ -32,11 +34,9 @@ from shoal.protocols.topics.commands import (
 )
 from shoal.protocols.topics.config import SUBSCRIPTIONS_MAX
 from shoal.protocols.topics.cursors import Cursor
-from shoal.protocols.topics.descriptors import EventDescriptor, TopicDescriptor
 from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import own_key
 from shoal.protocols.topics.held import HeldTopics
-from shoal.protocols.topics.signing import signatures_hold
 from shoal.protocols.topics.state import TopicState, is_signed_by_a_key
 from shoal.protocols.topics.upkeep import Upkeep
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Hashable, Sequence
 
 import msgspec
 
+from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Load, Store
 from shoal.kernel.inputs import Loaded
-from shoal.protocols.topics.cid import Cid
 
 ARCHIVE = "archive"  # tokens of reads and writes that nobody waits for
 READS_MAX = 64  # at once

@@ -9,8 +9,8 @@ from collections.abc import Hashable
 
 import msgspec
 
-from shoal.protocols.topics.cid import Cid
-from shoal.protocols.topics.descriptors import EventDescriptor, TopicDescriptor
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
 
 # Where a subscription begins. A CID: after that event, which was the last one seen; it waits until
 # the event and what led to it are here.

@@ -14,9 +14,9 @@ from itertools import islice
 
 import msgspec
 
+from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import EventDelivered
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.commands import EventArrived, StartMissing
 from shoal.protocols.topics.log import Entry, TopicLog
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shoal.protocols.topics.cid import Cid
+from shoal.identity.topics.cid import Cid
 from shoal.protocols.topics.config import SPANS_MAX
 
 MINUTE_MS = 60_000

@@ -13,9 +13,9 @@ import msgspec
 
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
+from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.protocols.dht.commands import Get
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.log import TopicLog
 from shoal.protocols.topics.messages import Want

@@ -15,12 +15,12 @@ import msgspec
 
 from shoal.base.errors import MalformedMessage
 from shoal.base.ids import NodeId
+from shoal.identity.topics.cid import Cid, cid_of, cid_of_bytes
+from shoal.identity.topics.descriptors import TopicDescriptor
+from shoal.identity.topics.signing import signer_of
 from shoal.protocols.dht.checking import Judged
 from shoal.protocols.dht.validators import Sign, judge_record, read_record, sign_record
-from shoal.protocols.topics.cid import Cid, cid_of, cid_of_bytes
 from shoal.protocols.topics.config import HEADS_IN_RECORD, PUBLISHERS_ASKED
-from shoal.protocols.topics.descriptors import TopicDescriptor
-from shoal.protocols.topics.signing import signer_of
 
 _DOMAIN = b"shoal/topics/heads\0"
 

@@ -8,15 +8,16 @@ from random import Random
 
 from shoal.base.ids import NodeId
 from shoal.identity import PrivateKey
+from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
+from shoal.identity.topics.signing import core_cid
 from shoal.kernel.effects import Effect, Notify, Send, SetTimer
 from shoal.kernel.records import Rejected
 from shoal.protocols.dht.commands import Get
 from shoal.protocols.topics.archive import ARCHIVE, SETTLED_MAX, Archive, StoredTopic
-from shoal.protocols.topics.canonical import decode_descriptor, encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.commands import EventFound
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import EventDescriptor, TopicDescriptor
 from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import keys_of
 from shoal.protocols.topics.intake import Intake
@@ -24,7 +25,6 @@ from shoal.protocols.topics.links import Links
 from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.messages import PublishEvent, Rpc
 from shoal.protocols.topics.publishing import Publishing
-from shoal.protocols.topics.signing import core_cid
 from shoal.protocols.topics.state import TopicState, is_allowed
 from shoal.protocols.topics.storing import Storing
 from shoal.protocols.topics.tree import Here, stamp

@@ -12,13 +12,13 @@ import msgspec
 
 from shoal.base.errors import BadSignature, MalformedMessage
 from shoal.base.ids import NodeId
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import Descriptor
+from shoal.identity.topics.signing import claims
 from shoal.kernel.effects import Effect, Verify
 from shoal.kernel.inputs import Verified
 from shoal.kernel.records import Rejected
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import Descriptor
-from shoal.protocols.topics.signing import claims
 
 WAITING_MAX = 256  # peers that wait for one topic
 

@@ -19,9 +19,9 @@ import msgspec
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
-from shoal.protocols.topics.cid import Cid, show_cid
+from shoal.identity.topics.cid import Cid, show_cid
+from shoal.identity.topics.descriptors import EventDescriptor
 from shoal.protocols.topics.config import REMEMBERED_MAX
-from shoal.protocols.topics.descriptors import EventDescriptor
 
 # What an event costs in memory besides its payload: 1,140 to 1,390 bytes by tracemalloc, in logs of
 # 2,000 to 30,000 signed events, decoded from the wire or from disk. Rounded up: limits build on it.

@@ -5,21 +5,21 @@ from __future__ import annotations
 import msgspec
 
 from shoal.base.errors import UsageError
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import (
+    PROTOCOL,
+    EventDescriptor,
+    TopicDescriptor,
+    check_stamp,
+    check_text,
+)
 from shoal.kernel.contact import Contact
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.config import (
     CONTACTS_MAX,
     HEADS_MAX,
     PATH_MAX,
     REASON_BYTES_MAX,
     SPANS_MAX,
-)
-from shoal.protocols.topics.descriptors import (
-    PROTOCOL,
-    EventDescriptor,
-    TopicDescriptor,
-    check_stamp,
-    check_text,
 )
 
 

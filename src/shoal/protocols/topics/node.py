@@ -21,6 +21,9 @@ from typing import Any
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
 from shoal.identity import PrivateKey
+from shoal.identity.topics.canonical import decode_descriptor
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import TopicDescriptor
 from shoal.kernel.contact import ADDRESSES_MAX
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.inputs import (
@@ -43,11 +46,8 @@ from shoal.kernel.records import Rejected
 from shoal.protocols.dht.commands import FindDone, GetDone, PutDone
 from shoal.protocols.topics.application import FETCH, TOPIC, Application, event_in
 from shoal.protocols.topics.archive import ARCHIVE, Archive, StoredTopic
-from shoal.protocols.topics.canonical import decode_descriptor
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.commands import CommandRefused
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import TopicDescriptor
 from shoal.protocols.topics.fetches import GET, WANT
 from shoal.protocols.topics.held import BEAT, COMPARE, HEADS, SYNC, HeldTopics, found
 from shoal.protocols.topics.messages import Rpc

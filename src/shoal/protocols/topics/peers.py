@@ -12,13 +12,13 @@ from typing import Any
 
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
+from shoal.identity.topics.canonical import descriptor_cid, encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptors import TopicDescriptor
 from shoal.kernel.effects import Effect
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
-from shoal.protocols.topics.canonical import descriptor_cid, encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of
 from shoal.protocols.topics.config import HEADS_MAX, TOPICS_MAX
-from shoal.protocols.topics.descriptors import TopicDescriptor
 from shoal.protocols.topics.digests import differing, floor_of
 from shoal.protocols.topics.held import HeldTopics
 from shoal.protocols.topics.messages import (

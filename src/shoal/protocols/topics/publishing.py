@@ -14,18 +14,18 @@ import msgspec
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of, show_cid
+from shoal.identity.topics.descriptors import EventDescriptor, EventLinking, EventMetadata
+from shoal.identity.topics.signing import core_cid, publish_event, sign_event
 from shoal.kernel.effects import Effect, Notify, SetTimer
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import EventPublished, Rejected
 from shoal.protocols.topics.archive import Archive
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid, cid_of, show_cid
 from shoal.protocols.topics.commands import EventAccepted, PublishRefused
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.descriptors import EventDescriptor, EventLinking, EventMetadata
 from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.messages import PublishAnswer, RequestToPublish
-from shoal.protocols.topics.signing import core_cid, publish_event, sign_event
 from shoal.protocols.topics.state import TopicState, may_request
 from shoal.protocols.topics.tree import say, stamp
 

@@ -16,10 +16,10 @@ from enum import IntEnum
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, UsageError
 from shoal.base.ids import node_id
+from shoal.identity.topics.cid import Cid, cid_of_bytes
+from shoal.identity.topics.dates import parse_moment
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
-from shoal.protocols.topics.cid import Cid, cid_of_bytes
 from shoal.protocols.topics.config import MESSAGES_MAX, RPC_BYTES_MAX, SPANS_MAX
-from shoal.protocols.topics.dates import parse_moment
 from shoal.protocols.topics.messages import (
     Digest,
     Heads,

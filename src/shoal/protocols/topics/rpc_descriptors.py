@@ -7,9 +7,9 @@ that is unknown is read: what one side dropped, the other side's CID would miss.
 from __future__ import annotations
 
 from shoal.base.errors import MalformedMessage
-from shoal.protocols.topics.cid import CID_BYTES, Cid, cid_of_bytes
-from shoal.protocols.topics.dates import parse_moment, show_moment
-from shoal.protocols.topics.descriptors import (
+from shoal.identity.topics.cid import CID_BYTES, Cid, cid_of_bytes
+from shoal.identity.topics.dates import parse_moment, show_moment
+from shoal.identity.topics.descriptors import (
     EventDescriptor,
     EventLinking,
     EventMetadata,

@@ -7,16 +7,16 @@ from random import Random
 from shoal.base.errors import MalformedMessage
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
-from shoal.protocols.topics.cid import Cid
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import EventDescriptor, PeerList, TopicDescriptor
+from shoal.identity.topics.signing import signer_of
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.cursors import Cursors
-from shoal.protocols.topics.descriptors import EventDescriptor, PeerList, TopicDescriptor
 from shoal.protocols.topics.digests import digest
 from shoal.protocols.topics.fetches import Fetches
 from shoal.protocols.topics.links import Links
 from shoal.protocols.topics.log import TopicLog
 from shoal.protocols.topics.messages import Digest
-from shoal.protocols.topics.signing import signer_of
 from shoal.protocols.topics.tree import Here, Tree, stamp
 
 

@@ -12,9 +12,9 @@ import msgspec
 
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
+from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Notify, Send, SetTimer
 from shoal.protocols.dht.commands import Put
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.commands import EventStored
 
 PUT = "put"  # the token of a put, and the timer of the next try

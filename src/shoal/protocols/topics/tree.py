@@ -22,13 +22,14 @@ import msgspec
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId, short_node_id
 from shoal.base.units import MS_NS
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptors import TopicDescriptor
+from shoal.identity.topics.signing import signer_of
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, Effect, Send, SetTimer
 from shoal.protocols.dht.commands import Find
 from shoal.protocols.dht.ids import id_of_node
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.config import CONTACTS_MAX, PATH_MAX, TopicsConfig
-from shoal.protocols.topics.descriptors import TopicDescriptor
 from shoal.protocols.topics.links import Links
 from shoal.protocols.topics.messages import (
     JoinTopic,
@@ -40,7 +41,6 @@ from shoal.protocols.topics.messages import (
     Rpc,
     Stamp,
 )
-from shoal.protocols.topics.signing import signer_of
 
 JOIN = "join"  # the timer of an unanswered join, or of the next search; and the token of a search
 

@@ -7,10 +7,10 @@ from itertools import islice
 
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey
+from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.protocols.dht.commands import Put
-from shoal.protocols.topics.canonical import encode_descriptor
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.config import HEADS_IN_RECORD
 from shoal.protocols.topics.head_records import heads_of, make_record
 from shoal.protocols.topics.held import BEAT, SYNC, HeldTopics

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal.base.ids import NodeId
+from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Send
-from shoal.protocols.topics.cid import Cid
 from shoal.protocols.topics.config import MESSAGES_MAX, RPC_BYTES_MAX, TopicsConfig
 from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.messages import Lacks, PublishEvent, Rpc, Want

@@ -14,15 +14,15 @@ from enum import IntEnum
 import msgspec
 
 from shoal.base.errors import UsageError
-from shoal.protocols.topics.cid import Cid
-from shoal.protocols.topics.config import (
+from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.dates import CREATED_MS_MAX, CREATED_MS_MIN
+from shoal.identity.topics.limits import (
     NAME_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     PEERS_MAX,
     SUB_TOPICS_MAX,
     VERSION_BYTES_MAX,
 )
-from shoal.protocols.topics.dates import CREATED_MS_MAX, CREATED_MS_MIN
 
 PROTOCOL = "/pulsarcast/1.0.0"
 META = "meta"  # the sub-topic that tells of new versions

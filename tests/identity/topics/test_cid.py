@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, UsageError
-from shoal.protocols.topics.cid import CID_BYTES, cid_of, cid_of_bytes, parse_cid, show_cid
+from shoal.identity.topics.cid import CID_BYTES, cid_of, cid_of_bytes, parse_cid, show_cid
 from tests.support.topics import BLOCKS
 
 TEXT = BLOCKS["topic"]["cid"]

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from shoal.base.errors import BadSignature, MalformedMessage, RemoteError, UsageError
 from shoal.identity import verify_signed
-from shoal.protocols.topics.canonical import decode_descriptor, encode_descriptor
-from shoal.protocols.topics.cid import cid_of
-from shoal.protocols.topics.descriptors import (
+from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
+from shoal.identity.topics.cid import cid_of
+from shoal.identity.topics.descriptors import (
     Descriptor,
     EventDescriptor,
     EventMetadata,
@@ -20,7 +20,7 @@ from shoal.protocols.topics.descriptors import (
     new_meta_topic,
     new_topic,
 )
-from shoal.protocols.topics.signing import (
+from shoal.identity.topics.signing import (
     claims,
     core_cid,
     publish_event,

@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from shoal.base.errors import MalformedMessage, UsageError
-from shoal.protocols.topics import dag_cbor
-from shoal.protocols.topics.cid import Cid, cid_of
-from shoal.protocols.topics.dag_cbor import Link, Value
-from shoal.protocols.topics.dates import parse_moment, show_moment
-from shoal.protocols.topics.descriptors import (
+from shoal.identity.topics import dag_cbor
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.dag_cbor import Link, Value
+from shoal.identity.topics.dates import parse_moment, show_moment
+from shoal.identity.topics.descriptors import (
     Descriptor,
     EventDescriptor,
     EventLinking,

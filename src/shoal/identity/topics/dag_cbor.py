@@ -18,8 +18,8 @@ from typing import TypeAlias
 import msgspec
 
 from shoal.base.errors import MalformedMessage, UsageError
-from shoal.protocols.topics.cid import Cid, cid_of_bytes
-from shoal.protocols.topics.config import BLOCK_BYTES_MAX, DEPTH_MAX
+from shoal.identity.topics.cid import Cid, cid_of_bytes
+from shoal.identity.topics.limits import BLOCK_BYTES_MAX, DEPTH_MAX
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):

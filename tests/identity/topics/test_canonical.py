@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shoal.base.errors import MalformedMessage
-from shoal.protocols.topics import dag_cbor
-from shoal.protocols.topics.canonical import (
+from shoal.identity.topics import dag_cbor
+from shoal.identity.topics.canonical import (
     decode_descriptor,
     descriptor_cid,
     encode_descriptor,
 )
-from shoal.protocols.topics.cid import Cid, show_cid
-from shoal.protocols.topics.dag_cbor import Link
-from shoal.protocols.topics.descriptors import (
+from shoal.identity.topics.cid import Cid, show_cid
+from shoal.identity.topics.dag_cbor import Link
+from shoal.identity.topics.descriptors import (
     Descriptor,
     EventDescriptor,
     EventMetadata,

@@ -26,9 +26,9 @@ from msgspec.structs import replace
 from shoal.base.errors import BadSignature, MalformedMessage, UsageError
 from shoal.base.ids import NodeId
 from shoal.identity import PrivateKey, PublicKey, peer_id_of_bytes, verify_signed
-from shoal.protocols.topics.canonical import encode_descriptor, encode_event
-from shoal.protocols.topics.cid import Cid, cid_of
-from shoal.protocols.topics.descriptors import (
+from shoal.identity.topics.canonical import encode_descriptor, encode_event
+from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptors import (
     SIGNATURE_BYTES,
     Descriptor,
     EventDescriptor,
