@@ -123,7 +123,8 @@ def main() -> None:
     if options.json:
         print(msgspec.json.encode(result).decode())
         return
-    for name, value in {**result, **result.pop("refused")}.items():
+    refused = result.pop("refused")
+    for name, value in {**result, **refused}.items():
         print(f"{name:<30}{value}")
 
 

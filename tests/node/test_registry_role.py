@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import shoal
+from shoal.base.errors import RegistryDamaged
 from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
-from shoal.kernel.access import Permission
+from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.contact import Contact
 from shoal.node.network_file import (
     NetworkFile,
@@ -22,6 +23,7 @@ from shoal.node.network_file import (
     StreamSettings,
     TrackerSection,
 )
+from shoal.node.registry_role import RegistryRole
 from shoal.node.terms import Terms
 from shoal.registry.client import ContractRegistry
 from shoal.registry.config import RegistrySection
@@ -113,6 +115,27 @@ def test_what_is_edited_counts_from_then_on(tmp_path: Path) -> None:
                 while stream.partitions == 1:
                     await asyncio.sleep(0.01)
             assert stream.partitions == 7
+
+    asyncio.run(main())
+
+
+def test_a_registry_that_is_damaged_is_a_reason_too() -> None:
+    """Whatever waits for the answer has one."""
+
+    class Damaged:
+        async def verdict(self, stream: StreamId, who: NodeId) -> Verdict:
+            raise RegistryDamaged("block 7 is not as it was written")
+
+    async def main() -> None:
+        terms, stream = Terms(NetworkFile()), StreamId(f"{show_node_id(ALICE.address)}{PATH}")
+        terms.learn(stream, StreamTerms())
+        told: list[Verdict] = []
+        role = RegistryRole(Damaged(), SECTION, terms, BOB.address)  # type: ignore[arg-type]
+        role.check(stream, BOB.address, told.append)
+        async with asyncio.timeout(10):
+            while not told:
+                await asyncio.sleep(0)
+        assert (told[0].permissions, told[0].problem) == (0, "block 7 is not as it was written")
 
     asyncio.run(main())
 

@@ -11,13 +11,16 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import shoal
-from shoal.base.ids import MessageId, NodeId, show_node_id
+from shoal.base.ids import MessageId, NodeId, parse_node_id, show_node_id
 from shoal.base.units import MS_NS
 from shoal.kernel.access import Permission
+from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Send
 from shoal.kernel.records import LinkUp, ReceivedFirst, Record, Rejected
 from shoal.node.node import Node
 from shoal.node.stream import Stream
 from shoal.protocols.streams.commands import MessageArrived
+from shoal.protocols.streams.messages import Open, Want
 
 
 class Peer:
@@ -88,6 +91,8 @@ class Peer:
             case "may":
                 assert node.registry is not None
                 return await node.registry.may(stream.id, Permission[said])
+            case "knock":
+                await self._knock(stream, *said)
             case "subscribe":
                 messages = await self._stack.enter_async_context(stream.subscribe())
                 self._reading.append(asyncio.create_task(self._read(messages)))
@@ -98,6 +103,17 @@ class Peer:
             case "read":
                 return [_row(message) async for message in stream.read()]
         return None
+
+    async def _knock(self, stream: Stream, member: str, addresses: list[str], known: str) -> None:
+        """Act as a member's neighbour that no tracker has made one, and ask for a message."""
+        host, peer = self.node.host, parse_node_id(member)
+        host.dial(Contact(peer, tuple(addresses)))
+        while peer not in host.connections:
+            await asyncio.sleep(0.01)
+        publisher, chain, timestamp_ms, sequence = known.split()
+        head = (parse_node_id(publisher), 0, chain), (int(timestamp_ms), int(sequence))
+        for message in (Open(stream.id, False), Open(stream.id, True), Want(stream.id, head)):
+            host.send(0, Send(message, (peer,)))
 
     async def _read(self, messages: shoal.Subscription) -> None:
         try:

@@ -66,6 +66,17 @@ def check_outsider(town: Town) -> None:
     linked = guests.ask_one("linked", which=OUTSIDER)
     keepers = sorted(name for name, *_ in town.keeper.ask("who"))
     assert linked == keepers, "tracker and storage node, which it asked; no member of the stream"
+    # Whoever finds out where a member is may dial it, and is nobody's neighbour by that.
+    member, _, addresses = town.dialled.ask("who")[-1]
+    (known,) = town.publish(town.first)
+    guests.ask_one("knock", stream, (member, addresses, known), which=OUTSIDER)
+    town.until(
+        lambda: "not-a-neighbour" in town.dialled.ask_one("refused", which=-1), "it is let in"
+    )
+    town.publish(town.first)
+    town.await_all(*town.members)
+    assert guests.ask_one("taken", which=OUTSIDER) == {}
+    assert "not-my-stream" not in guests.ask_one("refused", which=OUTSIDER), "it was sent a message"
 
 
 def check_outage(town: Town) -> None:

@@ -314,6 +314,8 @@ class ContractRegistry:
             try:
                 found = await read()
             except RegistryUnavailable:
+                if self._follower.problem is not None:
+                    raise  # nobody answers, whatever is asked
                 # The block that we read from may have been replaced: then a poll finds another.
                 before = self._follower.seen
                 await self._follower.poll()

@@ -54,6 +54,7 @@ class Follower:
         self._seen: Block | None = None
         self._as_of_s = 0.0
         self._lock = asyncio.Lock()
+        self._failures = 0
         self._watchers: set[asyncio.Queue[Change]] = set()
         self.changes = 0
         """Grows with every change: what was read across one may be of before it."""
@@ -72,14 +73,19 @@ class Follower:
         return time.monotonic() - self._as_of_s
 
     async def poll(self) -> None:
-        """Learn what is new; RegistryUnavailable."""
+        """Learn what is new; RegistryUnavailable. Whoever waits for a poll that fails does not try
+        again: of many, each would wait for all before it."""
+        failures = self._failures
         async with self._lock:
+            if self._failures != failures and self.problem is not None:
+                raise RegistryUnavailable(self.problem)
             try:
                 await self._poll()
             except RegistryUnavailable as error:
                 if self.problem is None:
                     log.warning("%s", error)
                 self.problem = str(error)
+                self._failures += 1
                 raise
             if self.problem is not None:
                 log.warning("the registry's chain at %s is back", self._chain.where)

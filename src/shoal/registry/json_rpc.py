@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -64,7 +65,6 @@ class JsonRpc:
         self._session: aiohttp.ClientSession | None = None
         self._next_id = 1
         self._waiting: _Waiting = {}
-        self._slots = asyncio.Semaphore(BATCHES_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def ask(self, method: str, *params: Any) -> Any:
@@ -79,6 +79,9 @@ class JsonRpc:
 
     async def close(self) -> None:
         """Give up what is under way."""
+        for _, future in self._waiting.values():
+            future.cancel()
+        self._waiting = {}
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -86,17 +89,21 @@ class JsonRpc:
             await self._session.close()
 
     def _flush(self) -> None:
-        items = list(self._waiting.items())
-        self._waiting = {}
-        for start in range(0, len(items), BATCH_MAX):
-            task = asyncio.ensure_future(self._exchange(dict(items[start : start + BATCH_MAX])))
+        """What finds no room goes with the next batch, all of it in one: an endpoint that answers
+        nobody must not make each question wait for all before it."""
+        while self._waiting and len(self._tasks) < BATCHES_MAX:
+            ids = list(islice(self._waiting, BATCH_MAX))
+            task = asyncio.ensure_future(self._exchange({id: self._waiting.pop(id) for id in ids}))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._flush()
 
     async def _exchange(self, batch: _Waiting) -> None:
         try:
-            async with self._slots:
-                raw = await self._post([question for question, _ in batch.values()])
+            raw = await self._post([question for question, _ in batch.values()])
             for answer in _answers.decode(raw):
                 if (found := batch.pop(answer.id, None)) is not None:
                     _tell(found[1], answer)
