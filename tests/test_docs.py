@@ -1,4 +1,5 @@
-"""Every line of the pages that promise something names tests, and they are there."""
+"""Every line of the pages that promise something names tests, and they are there; links between
+pages lead somewhere; the reference is that of the code."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+
+import shoal
+from scripts.api_reference import PAGE, reference
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("guarantees.md", "threat-model.md", "security.md")
@@ -53,3 +57,38 @@ def test_a_promise_without_a_test_is_found() -> None:
     assert promises(text) == [(3, "`tests/test_docs.py`"), (4, "none")]
     assert missing("`tests/test_docs.py`, `test_parts.py`") == []
     assert missing("`tests/test_docs.py`, `test_no_such.py`") == ["test_no_such.py"]
+
+
+def test_the_reference_is_made_of_the_docstrings() -> None:
+    page = PAGE.read_text()
+    assert page == reference(), "run python -m scripts.api_reference"
+    assert [name for name in shoal.__all__ if not re.search(rf"[`# ]{name}[`(\n]", page)] == []
+
+
+def headings(text: str) -> set[str]:
+    """The anchors of a page, as they are shown on the web."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken(path: Path) -> list[str]:
+    """The links of a page that lead nowhere in this repository."""
+    lost = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = path.parent / name if name else path
+        if not target.exists() or (anchor and anchor not in headings(target.read_text())):
+            lost.append(link)
+    return lost
+
+
+def test_links_between_pages_lead_somewhere(tmp_path: Path) -> None:
+    pages = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *(ROOT / "docs").glob("*.md")]
+    assert {page.name: broken(page) for page in pages if broken(page)} == {}
+    listed = (ROOT / "docs" / "README.md").read_text()
+    assert [page.name for page in pages[2:] if f"({page.name})" not in listed] == ["README.md"]
+    (tmp_path / "a.md").write_text("# One\n[x](a.md#one) [y](#two) [z](b.md)")
+    assert broken(tmp_path / "a.md") == ["#two", "b.md"]

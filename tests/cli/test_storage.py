@@ -7,11 +7,18 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from shoal.base.ids import MessageId, parse_node_id, parse_stream_id
+from shoal.cli.serve import _is_named
+from shoal.cli.stream import _shown
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
+from shoal.node import Message, NetworkFile, Node
+from shoal.node.messages import NO_KEY
+from shoal.node.network_file import PeerEntry, StreamSettings
 from tests.cli.test_app import ends
 from tests.cli.test_serve import get
 from tests.node.network import free_port
@@ -144,3 +151,22 @@ def test_a_storage_node_that_no_stream_names_says_so(tmp_path: Path) -> None:
         assert running.out[0] == "[[trackers]]"
         assert running.out[3] == "[[storage_nodes]]"
         assert running.end(signal.SIGINT) == 0
+
+
+def test_one_that_every_stream_names_has_nothing_to_say() -> None:
+    id = "0x" + "cd" * 20
+    named = NetworkFile(
+        storage_nodes=(PeerEntry(id, ("ws://127.0.0.1:7710",)),),
+        streams=(StreamSettings(id="*", storage=(id,)),),
+    )
+    for network, expected in ((named, True), (NetworkFile(), False)):
+        running = SimpleNamespace(id=bytes.fromhex("cd" * 20), network=network)
+        assert _is_named(cast(Node, running)) is expected
+
+
+def test_a_message_that_cannot_be_opened_is_shown_as_that() -> None:
+    id = MessageId(parse_stream_id(STREAM), 0, 1000, 0, parse_node_id("0x" + "cd" * 20), "1")
+    shown = _shown(Message(id, None, 0, 0, undecryptable=NO_KEY))
+    assert shown == (
+        "1970-01-01T00:00:01.000Z 0xcdcdcdcd (encrypted, and cannot be opened here: no-key)"
+    )

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import signal
 import threading
 import time
@@ -105,16 +106,40 @@ def test_three_commands_in_another_terminal(
     assert resent[0]["stream"] == up["you"] + GREETINGS
 
 
-def test_the_example_of_the_readme_works(
+def test_the_examples_of_the_readme_work(
     up: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    readme = (ROOT / "README.md").read_text().partition("## A stream of your own\n")[2]
-    head, _, body = blocks(readme)[1].partition("\n\n")
-    assert head == "import shoal"
-    names: dict[str, Any] = {}
-    exec(f"import shoal\nasync def main():\n{indent(body, '    ')}", names)
-    asyncio.run(names["main"]())
-    assert capsys.readouterr().out == f"{up['you']} {{'vehicle': 12, 'speed': 8.3}}\n"
+    readme = (ROOT / "README.md").read_text()
+    examples = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert len(examples) == 2
+    for example in examples:
+        names: dict[str, Any] = {}
+        body = example.removeprefix("import shoal\n\n")
+        exec(f"import shoal\nasync def main():\n{indent(body, '    ')}", names)
+        asyncio.run(names["main"]())
+    of_a_stream, of_a_topic, sighting, *hits = capsys.readouterr().out.splitlines()
+    assert of_a_stream == f"{up['you']} {{'vehicle': 12, 'speed': 8.3}}"
+    assert of_a_topic == "b'first'"
+    assert hits == [f"{up['you']} {sighting}"]
+
+
+def test_what_else_the_readme_types(
+    up: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (ROOT / "README.md").read_text().partition("More, in the third\n")[2]
+    for line in blocks(readme)[0].splitlines():
+        said, _, command = line.partition("  #")[0].rpartition(" | ")
+        script, *words = shlex.split(command)
+        assert script == "./run"
+        reading, writing = os.pipe()
+        os.write(writing, f"{shlex.split(said)[1]}\n".encode() if said else b"")
+        os.close(writing)
+        with os.fdopen(reading) as stdin, monkeypatch.context() as patch:
+            patch.setattr("sys.stdin", stdin)
+            assert ends(*words) == 0, line
+    out = capsys.readouterr().out
+    assert "dear diary" in out
+    assert out.splitlines()[-1].endswith('{"title":"Air in Kallio","pm25":7.1}')
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -136,19 +161,29 @@ def test_the_examples_run_as_they_are(
 def test_a_stream_that_is_yours_alone_works_in_two_terminals(
     up: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ends("stream", "create", "/diary") == 0
-    with Running("stream", "subscribe", "/diary", "--count", "1") as subscriber:
+    assert ends("stream", "create", "/journal") == 0
+    with Running("stream", "subscribe", "/journal", "--count", "2") as subscriber:
         subscriber.wait_for(lambda: subscriber.err)
-        publish(monkeypatch, "/diary", "dear me")
+        publish(monkeypatch, "/journal", "dear me")
+        capsys.readouterr()
+        # By a node with a spare key; the one that published had another, and is gone.
+        assert ends("stream", "resend", "/journal") == 0
+        told = capsys.readouterr()
+        assert told.out.endswith(" dear me\n")
+        assert told.err.endswith("1 message of " + up["you"] + "/journal\n")
+        publish(monkeypatch, "/journal", "good night")
         assert subscriber.end() == 0
-        assert json.loads(subscriber.out[0])["content"] == "dear me"
+        assert [json.loads(line)["content"] for line in subscriber.out] == ["dear me", "good night"]
     # Nobody else's: the same network, without the key.
     text = Path("shoal.toml").read_text()
     Path("guest.toml").write_text(text.replace('key = "shoal-data/you.key"\n', ""))
     capsys.readouterr()
-    theirs = up["you"] + "/diary"
+    theirs = up["you"] + "/journal"
     assert ends("stream", "subscribe", theirs, "--config", "guest.toml") == 2
     assert "may not subscribe: its owner allows it with" in capsys.readouterr().err
+    assert ends("stream", "resend", theirs, "--config", "guest.toml") == 1
+    refused = capsys.readouterr().err
+    assert f"no-permission): its owner allows it with `shoal stream grant {theirs}`" in refused
     assert ends("stream", "create", "/open", "--public") == 0
     assert ends("stream", "resend", up["you"] + "/open", "--config", "guest.toml") == 0
 

@@ -82,6 +82,18 @@ def test_a_message_of_a_node_elsewhere_is_followed_from_its_first_step() -> None
     assert batch.counts[STREAM].received == 2
 
 
+def test_a_message_of_a_node_elsewhere_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BEGUN_MAX", 10)
+    taken = Batches()
+    for _ in range(50):
+        id = message()
+        taken.observe(BOB, ReceivedFirst(id, ALICE, 1, 10))
+        taken.observe(CAROL, ReceivedFirst(id, ALICE, 1, 10))  # another neighbour of its publisher
+    batch = taken.take(0)
+    assert (batch.counts[STREAM].published, batch.counts[STREAM].received) == (50, 100)
+    assert len(batch.followed) == batches.FOLLOWED_PER_BATCH
+
+
 def test_changes_and_bubbles_are_told() -> None:
     taken = Batches()
     taken.observe(ALICE, MemberChanged(STREAM, BOB, False, "leave"))

@@ -101,6 +101,15 @@ def test_what_goes_wrong_is_raised_here() -> None:
             shoal.connect(NetworkFile(node=taken))
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As in a terminal: whoever is started in the background of a script ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_wait_for_a_tracker_that_is_gone() -> None:
     node = shoal.connect(DEAD)
     stream = node.create_stream("/x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -48,16 +49,12 @@ class Broker:
         subprocess.run(["openssl", *make, "-out", "broker.pem", *names], **quiet)
         passwd = [command("mosquitto_passwd"), "-b", "-c", "users", "shoal", "secret"]
         subprocess.run(passwd, **quiet)
-        # The broker gives root up, and must be able to read and write all the same.
-        folder.chmod(0o777)
-        for file in folder.iterdir():
-            file.chmod(0o644)
         (folder / "broker.conf").write_text(
             f"per_listener_settings true\npersistence true\npersistence_location {folder}/\n"
             f"listener {self.port} 127.0.0.1\nallow_anonymous true\n"
             f"listener {self.secure_port} 127.0.0.1\npassword_file {folder}/users\n"
             f"certfile {folder}/broker.pem\nkeyfile {folder}/key.pem\n"
-            f"user {'root' if Path.home() == Path('/root') else 'nobody'}\n"
+            f"user {getpass.getuser()}\n"  # or root's broker becomes somebody who may not read this
         )
 
     async def start(self) -> None:

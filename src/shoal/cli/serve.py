@@ -139,7 +139,7 @@ async def _serve(network: NetworkFile, streams: list[str]) -> None:
                 print(f'gateway = "{address}"', flush=True)
         if running.storage is not None:
             _print_entry("storage_nodes", running)
-            if not running.storage.streams:
+            if not running.storage.streams and not _is_named(running):
                 print(
                     f'no stream is kept here yet: write storage = ["0x{running.id.hex()}"] '
                     "under [[streams]] in the network file",
@@ -175,6 +175,13 @@ def open_explorer(nodes: Sequence[Node], results: Path, stack: AsyncExitStack) -
     explorer = ExplorerRoutes(seen, results)
     stack.callback(explorer.close)
     return explorer
+
+
+def _is_named(running: Node) -> bool:
+    """Whether its network file has it keep streams, of which nobody has made one yet."""
+    from shoal.base.ids import show_node_id
+
+    return any(show_node_id(running.id) in settings.storage for settings in running.network.streams)
 
 
 def _print_entry(section: str, running: Node) -> None:

@@ -146,8 +146,8 @@ def _command() -> str:
     if shutil.which("shoal") is not None:
         return "shoal"
     called = Path(sys.argv[0]).absolute()
-    if called.parents[1].name == ".venv" and (called.parents[2] / "run").exists():
-        called = called.parents[2] / "run"  # a clone, in which people type ./run
-        if called.parent == Path.cwd():
-            return "./run"
-    return str(called.relative_to(Path.cwd())) if called.is_relative_to(Path.cwd()) else str(called)
+    environment = called.parent.parent
+    if environment.name == ".venv" and (environment.parent / "run").is_file():
+        called = environment.parent / "run"  # a clone
+    here = Path.cwd()
+    return f"./{called.relative_to(here)}" if called.is_relative_to(here) else str(called)

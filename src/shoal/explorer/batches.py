@@ -23,6 +23,7 @@ from shoal.kernel.records import (
 
 FOLLOWED_PER_BATCH = 4  # four batches a second: more dots than anybody can follow
 FOLLOWED_MAX = 128  # messages whose steps are still told
+BEGUN_MAX = 4096  # messages that are counted, and may yet come to more nodes
 STEPS_MAX = 4096  # of one batch: one message through two thousand nodes, and again
 CHANGES_MAX = 512  # members and links that came or went, and steps of bubbles, in one batch
 STREAMS_MAX = 256  # that are counted in one batch
@@ -99,6 +100,7 @@ class Batches:
     def __init__(self) -> None:
         self._batch = Batch()
         self._followed: dict[MessageId, str] = {}
+        self._begun: dict[MessageId, None] = {}
 
     def take(self, now_ns: int) -> Batch:
         """What happened since the last one was taken."""
@@ -112,17 +114,21 @@ class Batches:
         if kind is ReceivedFirst:
             self._received(node, record)  # type: ignore[arg-type]
         elif kind is Published:
-            self._published(record)  # type: ignore[arg-type]
+            self._begin(record.message)  # type: ignore[attr-defined]
         elif kind is MemberChanged or kind is LinkChanged or kind is BubbleStep:
             self._changed(node, record)
         elif kind is EventPublished or kind is EventDelivered:
             self._batch.events += 1
 
-    def _published(self, record: Published) -> None:
-        count = self._count(record.message.stream)
+    def _begin(self, message: MessageId) -> str | None:
+        """The first that is heard of a message."""
+        self._begun[message] = None
+        if len(self._begun) > BEGUN_MAX:
+            del self._begun[next(iter(self._begun))]
+        count = self._count(message.stream)
         if count is not None:
             count.published += 1
-        self._follow(record.message)
+        return self._follow(message)
 
     def _received(self, node: NodeId, record: ReceivedFirst) -> None:
         count = self._count(record.message.stream)
@@ -130,9 +136,9 @@ class Batches:
             count.received += 1
             count.age_us_sum += record.age_us
         id = self._followed.get(record.message)
-        if id is None and record.hops == 1:
+        if id is None and record.hops == 1 and record.message not in self._begun:
             # Its publisher is in another process: the first step that we see begins it.
-            id = self._follow(record.message)
+            id = self._begin(record.message)
         if id is None:
             return
         if len(self._batch.steps) >= STEPS_MAX:

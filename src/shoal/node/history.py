@@ -328,4 +328,8 @@ def _error(stream: StreamId, ended: HistoryEnded | KeepFailed, more: str = "") -
                 f"{stream}: the messages after this offset are no longer kept: start at 'earliest'"
             )
     text = f"{stream}: its storage nodes gave no good answer ({ended.problem})"
-    return HistoryUnavailable(f"{text}; {more}" if more else f"{text}: are they running?")
+    if more:
+        return HistoryUnavailable(f"{text}; {more}")
+    may_not = "no-permission" in ended.problem
+    remedy = f"its owner allows it with `shoal stream grant {stream}`"
+    return HistoryUnavailable(f"{text}: {remedy if may_not else 'are they running?'}")

@@ -65,7 +65,7 @@ class NodeKeys:
         self._publisher.start()
 
     def stand_in_for(self, owner: PrivateKey) -> None:
-        """This node has a spare key: what publishers wrap for the owner of its streams, it opens."""
+        """This node has a spare key: what is wrapped for the owner of its streams, it opens."""
         self._readers.append(owner)
 
     async def close(self) -> None:
