@@ -23,8 +23,10 @@ sys.dont_write_bytecode = False
 gc.set_threshold(100_000, 20, 50)
 
 # Random examples, but every failure prints the line that brings it back. No deadline: how long an
-# example takes says more about the machine than about the code.
-settings.register_profile("dev", deadline=None, derandomize=False, print_blob=True)
+# example takes says more about the machine than about the code. Half of what is usual, since
+# thousands of tests share three minutes; HYPOTHESIS_PROFILE=deep looks twenty times as long.
+settings.register_profile("dev", deadline=None, derandomize=False, print_blob=True, max_examples=50)
+settings.register_profile("deep", settings.get_profile("dev"), max_examples=1000)
 # CI judges a commit, so the same commit gets the same examples: new ones are for those who can look
 # at what they find. Nothing stays on its machine, so there is no database, and it may be slow.
 settings.register_profile(
