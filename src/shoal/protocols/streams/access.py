@@ -1,7 +1,7 @@
 """What a machine knows of who may do what: verdicts, for as long as they count.
 
 Each machine that asks has a table of its own. One look is one look into a dict; whoever is not in
-it is asked for once, however many wait. Without a registry there is no table, and nothing is looked up.
+it is asked for once, however many wait. Without a registry there is no table to look into.
 """
 
 from __future__ import annotations
