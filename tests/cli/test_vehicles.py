@@ -93,7 +93,6 @@ class Queries:
 
 
 def test_every_batch_is_told_once_and_summed_up() -> None:
-    pytest.importorskip("pyspark")
     waiting = progress(1, 0, None, idle=True)
     live: Any = Queries(alerts=Query(progress(0, 4, 1), waiting, progress(1, 5, None), waiting))
     told: list[Batch] = []
@@ -108,7 +107,6 @@ def test_every_batch_is_told_once_and_summed_up() -> None:
 
 
 def test_a_query_that_waits_has_nothing_to_tell() -> None:
-    pytest.importorskip("pyspark")
     live: Any = Queries(alerts=Query(progress(0, 0, None, idle=True)))
     told: list[Batch] = []
     stop = threading.Event()

@@ -10,8 +10,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
+from pyspark.sql import types
 
 from shoal.base.errors import ConfigError, UsageError
 from shoal.base.outbox_requests import (
@@ -22,13 +24,9 @@ from shoal.base.outbox_requests import (
     SealRequest,
 )
 from shoal.identity.stream_message import BINARY, CONTENT_BYTES_MAX, TEXT
-
-pa = pytest.importorskip("pyarrow")
-types = pytest.importorskip("pyspark.sql.types")
-
-from shoal.pipeline.sinks.client import OutboxClient, OutboxRefused, OutboxUnavailable  # noqa: E402
-from shoal.pipeline.sinks.options import SinkOptions, check_columns, parse_options  # noqa: E402
-from shoal.pipeline.sinks.writer import (  # noqa: E402
+from shoal.pipeline.sinks.client import OutboxClient, OutboxRefused, OutboxUnavailable
+from shoal.pipeline.sinks.options import SinkOptions, check_columns, parse_options
+from shoal.pipeline.sinks.writer import (
     StagedTask,
     batch_writer,
     chunks_of,
