@@ -9,7 +9,8 @@ import json
 import subprocess
 from pathlib import Path
 
-from scripts.contract_tools import ROOT, vyper
+from scripts.contract_tools import vyper
+from scripts.node_tools import ROOT
 
 SOURCES = ROOT / "contracts"
 COMPILED = ROOT / "src" / "shoal" / "registry" / "compiled"

@@ -49,12 +49,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def modules_are_no_garbage() -> None:
-    """Hundreds of tests collect garbage, to see that nothing is left of them. What was imported is
-    kept out of that: to look at it took longer than most of these tests."""
-    if not gc.get_freeze_count():  # the first file, or one after a run of the lab: see collector.py
-        gc.collect()
-        gc.freeze()
+def the_past_is_no_garbage() -> None:
+    """Hundreds of tests collect garbage, to see that nothing is left of them. What was imported and
+    what earlier files have left is kept out of that: to look at it took longer than most of these
+    tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from shoal.pipeline.session import SessionSettings, spark_session
+from tests.pipeline.interpreted import INTERPRETED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Small and quick to start; two tasks at a time, so that results of several are merged."""
-    settings = SessionSettings(master="local[2]", driver_memory="1g", quick_start=True)
+    settings = SessionSettings(
+        master="local[2]", driver_memory="1g", quick_start=True, more=INTERPRETED
+    )
     with spark_session(settings) as session:
         yield session
