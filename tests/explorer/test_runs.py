@@ -10,7 +10,7 @@ from shoal.base.errors import NotFound, UsageError
 from shoal.explorer.run_figures import shown_figures
 from shoal.explorer.run_files import RunFolder
 from shoal.explorer.run_tables import NOWHERE, RunTables
-from shoal.kernel.tables import RUN_FILE
+from shoal.kernel.run_header import RUN_FILE
 from tests.support.synthetic_run import MESSAGES, SyntheticRun
 
 NODES = 64

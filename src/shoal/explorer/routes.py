@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -31,13 +31,15 @@ from shoal.explorer.feed import Feed, Reader
 from shoal.explorer.pages import HEADERS, Pages
 from shoal.explorer.run_figures import shown_figures
 from shoal.explorer.run_files import RunFolder, run_line
-from shoal.explorer.run_tables import RunTables
 from shoal.explorer.searches import SearchViews
 from shoal.explorer.seen import SeenNode, SeenNodes
 from shoal.explorer.streams import StreamViews
 from shoal.explorer.topics import TopicViews
 from shoal.protocols.search.node import SearchNode
 from shoal.protocols.streams.estimate import estimate_delays
+
+if TYPE_CHECKING:
+    from shoal.explorer.run_tables import RunTables
 
 STALLED_S = 20.0  # a page that takes nothing for so long is gone
 CONFIDENCE_DEFAULT = 0.99
@@ -189,12 +191,12 @@ class ExplorerRoutes:
         run, message = _value(request, "run"), _value(request, "message")
         if not (message.isascii() and message.isdigit()) or int(message) > MESSAGE_MAX:
             raise UsageError(f"message={message!r}: give the number of a message")
-        tables = RunTables(self._runs.path(run))
+        tables = _tables(self._runs.path(run))
         return _answer(await self._in_thread(partial(tables.path, int(message))))
 
     def _read_run(self, run: str) -> dict[str, Any]:
         file = self._runs.file(run)
-        overlay = RunTables(self._runs.path(run)).overlay() if file.has_overlay else None
+        overlay = _tables(self._runs.path(run)).overlay() if file.has_overlay else None
         return {
             "line": run_line(file),
             "replay": file.result.get("replay"),
@@ -204,6 +206,12 @@ class ExplorerRoutes:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def _tables(path: Path) -> RunTables:
+    from shoal.explorer.run_tables import RunTables  # with NumPy, for whoever looks at runs
+
+    return RunTables(path)
 
 
 # How it is asked and answered

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import NotFound, UsageError
-from shoal.kernel.tables import RUN_FILE, RUN_FORMAT
+from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
 
 RUNS_MAX = 1000  # that are listed
 RUN_BYTES_MAX = 1 << 20  # of what a run says of itself

@@ -4,7 +4,7 @@ sure it is by now."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from shoal.explorer.seen import SeenNode, SeenNodes
 from shoal.kernel.records import BubbleStep, Record
 from shoal.protocols.search.documents import document_id
 from shoal.protocols.search.node import SearchNode
+from shoal.protocols.search.topology.locations import Location
 from shoal.runtime.host import Observer
 
 LOOK_S = 0.1  # between two lines
@@ -25,6 +26,8 @@ WITHIN_S = 10.0
 SEARCHES_MAX = 4  # at once: each costs the whole network something
 QUERY_CHARS_MAX = 1000
 BUBBLES_MAX = 256  # whose origins are remembered during a search
+
+Place = tuple[NodeId, int]  # on the circle: whose, and which of its locations
 
 
 class CircleNode(msgspec.Struct, frozen=True):
@@ -68,8 +71,15 @@ class SearchViews:
         self._running = 0
 
     def circle(self) -> list[CircleNode]:
-        """Seen nodes of the search network."""
-        return [_circle_node(node, machine) for node, machine in self._nodes.machines(SearchNode)]
+        """Seen nodes of the search network, as they follow each other on its circle."""
+        seen = {node.id: (node, machine) for node, machine in self._nodes.machines(SearchNode)}
+        below: dict[Place, Place | None] = {
+            (id, location.id): _below(location)
+            for id, (_, machine) in seen.items()
+            for location in machine.parts.circle.ring.locations
+        }
+        order = dict.fromkeys([*around(below), *seen])
+        return [_circle_node(*seen[id]) for id in order]
 
     async def search(self, query: str, confidence: float) -> AsyncIterator[msgspec.Struct]:
         """Ask the network, from the first seen node that can."""
@@ -149,6 +159,24 @@ class Spread:
             self._first.setdefault(record.bubble, node)
         if self._first.get(record.bubble) == self._origin:
             self.reached[node] = None
+
+
+def around(below: Mapping[Place, Place | None]) -> list[NodeId]:
+    """Nodes in the order of the circle, given which place comes after each. A node has several
+    places: its first one counts."""
+    order: dict[NodeId, None] = {}
+    left = dict(below)
+    while left:
+        at: Place | None = next(iter(left))
+        while at is not None and at in left:
+            order.setdefault(at[0])
+            at = left.pop(at)
+    return list(order)
+
+
+def _below(location: Location) -> Place | None:
+    slave = location.slave
+    return None if slave is None else (slave.peer, slave.theirs)
 
 
 async def _read(search: Any, found: Callable[[Any], None]) -> None:

@@ -239,7 +239,7 @@ class Overview:
 
     async def _storage(self, request: web.Request) -> web.Response:
         id = StreamId(request.match_info["id"])
-        contacts = self._asked_tracker(id).storage_nodes(id)
+        contacts = self._asked_tracker(id).questions.storage_nodes(id)
         return json_answer([Keeper(show_node_id(c.node), list(c.addresses)) for c in contacts])
 
     def _asked_tracker(self, id: StreamId) -> Tracker:
