@@ -32,6 +32,7 @@ from shoal.base.ids import MessageId, NodeId
 from shoal.base.units import S_NS
 from shoal.kernel.records import Delivered, GapAbandoned, InstructionHandled, Published
 from shoal.lab.collector import quiet_collector
+from shoal.lab.large_pages import LargePages
 from shoal.lab.scenario import NetworkSettings, Scenario
 from shoal.lab.streams import STREAMS_SLOT, StreamsNetwork
 from shoal.protocols.streams.commands import LeaveStream, RedundantFeeds
@@ -251,10 +252,11 @@ def run_one(work: tuple[int, Settings]) -> Outcome:
     """One seed, in a process of its own."""
     seed, settings = work
     run = ChurnRun(seed, settings, _replay(seed, settings))
-    shown_s = 0.0
+    shown_s, large_pages = 0.0, LargePages()
 
     def progress(simulation: Simulation) -> None:
         nonlocal shown_s
+        large_pages()
         if sys.stderr.isatty() and time.monotonic() - shown_s > 2:
             shown_s = time.monotonic()
             share = min(1.0, simulation.time_s / (run.end_s + 2 * SETTLE_S))

@@ -75,6 +75,13 @@ def test_sockets_have_no_faults_and_no_cluster(capsys: pytest.CaptureFixture[str
     assert "--master is for simulations" in capsys.readouterr().err
 
 
+def test_real_kernels_are_for_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends("lab", "run", "streams-loss", "--master", "local[2]") == 2
+    said = capsys.readouterr().err
+    assert "streams-loss has runs in real time, which need this machine: leave --master out" in said
+    assert "Spark" not in said, "it is refused before anything is started"
+
+
 def test_tables_are_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["lab", "run", "streams-smoke", *QUICK, "--out", str(tmp_path / "results")]
     assert ends(*command) == 0

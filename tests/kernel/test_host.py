@@ -168,14 +168,13 @@ def test_after_a_machine_raised_waiting_inputs_keep_their_order() -> None:
     assert machine.notes() == [1, 2, 3]
 
 
-def test_steps_are_counted_and_watched() -> None:
+def test_steps_are_watched() -> None:
     seen: list[tuple[Input, Sequence[Effect]]] = []
     machine = Scripted(react=echo)
     host = host_of(machine)
     host.watch = lambda event, effects: seen.append((event, effects))
     host.link_opened(PEER)
     host.received(PEER, Note(1))
-    assert host.steps == 1
     assert seen == [(MessageReceived(PEER, Note(1)), [Send(Echo(1), (PEER,))])]
 
 
@@ -297,4 +296,4 @@ def test_records_of_machines_and_of_the_host_end_up_in_one_place() -> None:
     host.link_opened(PEER)
     host.rejected(PEER, "malformed")
     assert host.records == [LinkUp(PEER), Rejected(PEER, "malformed")]
-    assert Published in FakeHost._execute
+    assert Published in FakeHost._effects

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -9,7 +11,15 @@ import pytest
 
 from shoal.base.errors import ConfigError, UsageError
 from shoal.lab import kinds
-from shoal.lab.kinds import Checks, ExperimentKind, Outcome, RunRequest, find_kind, register_kind
+from shoal.lab.kinds import (
+    Checks,
+    ExperimentKind,
+    Outcome,
+    RunRequest,
+    find_kind,
+    kind_names,
+    register_kind,
+)
 from shoal.lab.plan import load_plan
 from shoal.lab.runner import run_scenario
 
@@ -69,6 +79,22 @@ def test_a_name_is_taken_once() -> None:
         register_kind(DICE)
     with pytest.raises(ConfigError, match="'chess': of games there are dice"):
         find_kind("games", "chess")
+
+
+def test_every_kind_is_found_by_its_name() -> None:
+    assert {"streams/delivery", "topics/reddit", "search/model"} <= {*kind_names()}
+    for name in kind_names():
+        assert find_kind(*name.split("/")).name == name
+
+
+def test_a_run_loads_its_own_kind_only() -> None:
+    """Each process of a sweep would wait for the others, and for all of SciPy."""
+    source = (
+        "import sys; from shoal.lab.kinds import find_kind; find_kind('streams', 'delivery'); "
+        "print(*sorted({'scipy', 'shoal.lab.search', 'shoal.lab.loss'} & {*sys.modules}))"
+    )
+    run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert run.stdout == "\n"
 
 
 def test_what_is_not_registered_is_not_there() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from shoal.base.errors import ConfigError
 from shoal.base.units import MS_NS, S_NS
 from shoal.lab.catalogue import find_scenario
+from shoal.lab.loss import settings
 from shoal.lab.loss.settings import make_plan
 from shoal.lab.plan import load_plan
 from shoal.lab.scenario import load_scenario
@@ -40,6 +42,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_plan_of_a_run(file: Path) -> None:
     plan = make_plan(load_scenario(file), 7)
     assert (plan.hosts, plan.tracker, plan.loss, plan.seed) == (4, 3, 0.05, 7)
+    assert plan.transport == "websocket"
     assert plan.delays_ns == ((20 * MS_NS,) * 4,) * 4
     assert plan.offsets_ns == tuple(
         tuple(at * 10 * MS_NS for at in times) for times in ((0, 3, 6), (1, 4), (2, 5))
@@ -67,11 +70,29 @@ def test_the_tracker_is_in_the_region_after_the_last_node(file: Path) -> None:
     assert plan.delays_ns[0][1] != plan.delays_ns[0][2]
 
 
+def test_transports_are_swept_and_differ_in_nothing_else(file: Path) -> None:
+    both = load_plan(file, ['options.transport=["websocket", "webrtc"]']).runs
+    assert len({run.run for run in both}) == 2
+    plans = [make_plan(run.scenario, run.seed) for run in both]
+    assert [plan.transport for plan in plans] == ["websocket", "webrtc"]
+    assert msgspec.structs.replace(plans[0], transport="webrtc") == plans[1]
+
+
+def test_webrtc_without_its_engine_names_the_extra(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "find_spec", lambda name: None)
+    make_plan(load_scenario(file), 1)
+    with pytest.raises(ConfigError, match=r"no module webrtc: pip install 'shoal\[webrtc\]'"):
+        make_plan(load_scenario(file, ['options.transport="webrtc"']), 1)
+
+
 @pytest.mark.parametrize(
     ("override", "complaint"),
     [
         ("options.loss_percent=51", "options.loss_percent = 51: expected `float` <= 50.0"),
-        ("options.loss=1", "options.loss: no such field: there are loss_percent"),
+        ("options.loss=1", "options.loss: no such field: there are loss_percent, transport"),
+        ('options.transport="quic"', "options.transport = 'quic'"),
         ("nodes=201", "network.nodes = 201: each is a process and a namespace here: at most 200"),
         ("trackers=2", "network.trackers = 2: streams/loss has one"),
         ("prediction=true", "prediction: simulated experiments only"),
@@ -89,3 +110,4 @@ def test_the_published_experiment_has_its_published_settings() -> None:
     assert {run.scenario.network.nodes for run in runs} == {published.LOSS_NODES}
     rates = list(dict.fromkeys(run.scenario.options.loss_percent for run in runs))
     assert tuple(rates) == published.LOSS_PERCENT
+    assert {run.scenario.options.transport for run in runs} == {"websocket", "webrtc"}

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.kernel.tables import RUN_FILE, RUN_FORMAT, RUN_TABLES, run_table_schema
+from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
+from shoal.kernel.tables import RUN_TABLES, run_table_schema
 from shoal.lab.run_files import (
     AlreadyThere,
     RunInfo,

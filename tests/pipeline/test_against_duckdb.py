@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -22,6 +23,7 @@ from shoal.pipeline.transforms.summary import add_penalty, summarise_runs
 from shoal.sim.delays import load_table
 from shoal.sim.faults import Crash
 from tests.pipeline.frames import flip_a_bit, write_simple
+from tests.pipeline.interpreted import COMPILED, INTERPRETED
 
 pytestmark = pytest.mark.spark
 
@@ -50,6 +52,16 @@ from (
     from read_parquet($messages) group by run
 ) using (run) order by run
 """
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Here queries are compiled, as users have it."""
+    for name, value in COMPILED.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in INTERPRETED.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.kernel.tables import RUN_FILE
+from shoal.kernel.run_header import RUN_FILE
 from shoal.lab.kinds import RunProgress, RunRequest
 from shoal.lab.places import ThisProcess
 from shoal.lab.plan import Plan, load_plan
@@ -136,8 +136,10 @@ def small(**changes: Any) -> Scenario:
 
 def test_progress_is_told() -> None:
     told: list[RunProgress] = []
-    outcome = run_over_sockets(RunRequest(scenario=small(), seed=1, progress=told.append))
+    request = RunRequest(scenario=small(), seed=1, check=False, progress=told.append)
+    outcome = run_over_sockets(request)
     assert outcome.tables is None, "nobody asked for them"
+    assert outcome.checks.liveness == "off"
     assert told
     assert all(0 <= now.fraction < 1 and now.unit == "s over sockets" for now in told)
     assert [now.fraction for now in told] == sorted(now.fraction for now in told)
@@ -154,8 +156,6 @@ def test_a_failed_check_says_how_to_see_it_again() -> None:
     story = r"(?s)seed 7, over sockets: .*never came.*replay: x"
     with pytest.raises(SimulationFailure, match=story):
         run_over_sockets(RunRequest(scenario=scenario, seed=7, replay="x"))
-    unchecked = RunRequest(scenario=scenario, seed=7, check=False)
-    assert run_over_sockets(unchecked).checks.liveness == "off"
 
 
 def test_nodes_join_in_the_order_of_the_simulator() -> None:

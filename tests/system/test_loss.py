@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -49,7 +50,7 @@ def forbidden() -> str:
 
 
 def test_messages_arrive_though_packets_are_lost(tmp_path: Path) -> None:
-    rates = ["--set", "options.loss_percent=[0,5]"]
+    rates = ["--set", "options.loss_percent=[0,5]", "--set", 'options.transport="websocket"']
     done = run("lab", "run", *SMALL, *rates, "--out", str(tmp_path))
     if why := forbidden():
         print(f"{why}; the command says: {done.stderr}")
@@ -62,19 +63,50 @@ def test_messages_arrive_though_packets_are_lost(tmp_path: Path) -> None:
         next(r for r in runs if r.get("network", {}).get("loss_percent") == rate) for rate in (0, 5)
     )
     for one in (clean, lossy):
-        assert (one["delivered"], one["lost"], one["connected"]) == (6 * 20 * 5, 0, True)
-        assert one["network"]["overflowed"] == 0
+        check_deliveries(one)
+        assert one["network"]["datagrams"] == 0
     assert clean["network"]["dropped"] == 0
     part = lossy["network"]["dropped"] / lossy["network"]["packets"]
     # Four standard deviations of a few thousand packets.
     assert 0.03 < part < 0.07
     assert lossy["network"]["retransmitted"] > clean["network"]["retransmitted"]
-    for folder in tmp_path.iterdir():
+    check_delays(tmp_path, runs=2)
+    overlays = {overlay_of(folder) for folder in tmp_path.iterdir()}
+    assert len(overlays) == 1, "the same seed has the same overlay, whatever is lost"
+
+
+def test_messages_arrive_over_webrtc_too(tmp_path: Path) -> None:
+    settings = ["--set", "options.loss_percent=2", "--set", 'options.transport="webrtc"']
+    done = run("lab", "run", *SMALL, *settings, "--out", str(tmp_path))
+    if why := forbidden():
+        print(f"{why}; the command says: {done.stderr}")
+        assert done.returncode == 2
+        assert REMEDY.search(done.stderr)
+        return
+    assert done.returncode == 0, done.stderr
+    one = json.loads(done.stdout)
+    check_deliveries(one)
+    told = one["network"]
+    assert told["transport"] == "webrtc"
+    assert told["dropped"] > 0
+    # A message goes over each link at least once, and nobody has another way than WebRTC: TCP
+    # carried nothing but what nodes and tracker have to say.
+    assert told["datagrams"] > one["delivered"] > told["segments"]
+    check_delays(tmp_path, runs=1)
+
+
+def check_deliveries(one: dict[str, Any]) -> None:
+    assert (one["delivered"], one["lost"], one["connected"]) == (6 * 20 * 5, 0, True)
+    assert one["network"]["overflowed"] == 0
+
+
+def check_delays(results: Path, runs: int) -> None:
+    folders = list(results.iterdir())
+    assert len(folders) == runs
+    for folder in folders:
         tenths = pq.read_table(folder / "deliveries.parquet")["delay_tenths_ms"].to_pylist()
         assert len(tenths) == 6 * 20 * 5
         assert min(tenths) >= DELAY_MS * 10, "no packet is faster than its link"
-    overlays = {overlay_of(folder) for folder in tmp_path.iterdir()}
-    assert len(overlays) == 1, "the same seed has the same overlay, whatever is lost"
 
 
 def overlay_of(folder: Path) -> frozenset[tuple[int, int]]:
@@ -88,6 +120,7 @@ def test_nothing_stays_behind(how: signal.Signals) -> None:
         print(f"{why}; there is nothing to leave behind")
         return
     settings = ["--set", "options.loss_percent=0", "--set", "settle_s=600"]
+    settings += ["--set", 'options.transport="webrtc"']  # its engine has threads
     with Running("lab", "run", *SMALL, *settings) as command:
         ours = namespaces_of([os.getpid()])
         # The hosts, the tracker, and the switches with the forwarder.

@@ -115,12 +115,15 @@ def run(
     overrides += [] if on is None else [f"on={on}"]
     # By the name that was given: a file need not lie among those that have a name.
     plan = load_plan(find_scenario(name), overrides, seed=seed, check=check, called=name)
-    in_real_time = any(run.scenario.on != "simulator" for run in plan.runs)
+    in_real_time = any(run.in_real_time for run in plan.runs)
     if master is not None:
         if jobs is not None:
             raise UsageError(f"--jobs {jobs} is for this machine: executors have as many as cores")
         if in_real_time:
-            raise UsageError("--master is for simulations: runs over sockets need this machine")
+            raise UsageError(
+                f"--master is for simulations: {plan.name} has runs in real time, which need this "
+                "machine: leave --master out"
+            )
         place = executors(master, environment)
         sweep(plan, place, folder=out, again=again, check=check, json=json)
     elif len(plan.runs) > 1:

@@ -90,6 +90,7 @@ class Host(ABC):
     __slots__ = (
         "_asking",
         "_busy",
+        "_execute",
         "_inbox",
         "_routes",
         "_soft",
@@ -97,7 +98,6 @@ class Host(ABC):
         "links",
         "machines",
         "node",
-        "steps",
         "watch",
     )
 
@@ -109,19 +109,19 @@ class Host(ABC):
         self.limits = limits or HostLimits()
         self.links = LinkTable(self.limits.soft_links_max)
         self._soft = self.links.soft
-        self.steps = 0
         self.watch: Callable[[Input, Sequence[Effect]], None] | None = None
         self._inbox: deque[tuple[int, Input]] = deque()
         self._busy = False
         self._asking: dict[int, None] = {}  # machines that hold verdicts
+        self._execute = self._effects
         self._routes = _routes(tuple([tuple(machine.accepts) for machine in self.machines]))
 
-    _execute: ClassVar[dict[type[Effect], Callable[[Any, int, Any], None]]]
+    _effects: ClassVar[dict[type[Effect], Callable[[Any, int, Any], None]]]
 
     def __init_subclass__(cls) -> None:
         """One table per driver, not per node: with thousands of nodes in a process, tables of
         their own would not stay in the processor's cache. Routes are shared for the same reason."""
-        cls._execute = {
+        cls._effects = {
             OpenLink: cls._open_link,
             CloseLink: cls._close_link,
             Send: cls._send,
@@ -217,7 +217,6 @@ class Host(ABC):
         try:
             # As _step, which is called in all other cases: this one comes four times a delivery.
             effects = self.machines[slot].handle(event, self.now_ns())
-            self.steps += 1
             execute = self._execute
             for effect in effects:
                 execute[type(effect)](self, slot, effect)
@@ -232,7 +231,6 @@ class Host(ABC):
 
     def _step(self, slot: int, event: Input) -> None:
         effects = self.machines[slot].handle(event, self.now_ns())
-        self.steps += 1
         execute = self._execute
         for effect in effects:
             execute[type(effect)](self, slot, effect)

@@ -28,8 +28,7 @@ from shoal.kernel.records import (
     RttMeasured,
     Sent,
 )
-
-RUN_FORMAT = 1  # grows when a column changes its meaning; readers refuse what they do not know
+from shoal.kernel.run_header import RUN_FORMAT
 
 TENTH_NS = 100 * US_NS
 """Delays are counted in tenths of a millisecond: fine enough for any figure in the sources, and
@@ -291,16 +290,3 @@ def run_table_schema(name: str) -> pa.Schema:
 
 RUN_TABLES = (*GATHERED, *KEPT_RECORDS)
 """The names of all tables that a run can have."""
-
-RUN_FILE = "run.json"
-"""In the folder of a run, beside one NAME.parquet per table; whatever else ends in .parquet and
-begins with a table's name and a hyphen is a further part of that table."""
-
-
-class RunHeader(msgspec.Struct, frozen=True):
-    """What a reader must find in a run's file; whatever else is there is for people."""
-
-    format: int
-    run: str
-    tables: dict[str, int]
-    """Rows of each table."""

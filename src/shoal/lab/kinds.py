@@ -1,6 +1,6 @@
 """The kinds of experiment, by protocol and name; the runner knows no others.
 
-A new kind is one `ExperimentKind` and one line in `_built_in`, or a call of `register_kind`. What
+A new kind is one `ExperimentKind` and one line in `_BUILT_IN`, or a call of `register_kind`. What
 runs under virtual time gets its `run` from `simulated.py`; whatever else computes something gives
 an `Outcome` itself.
 """
@@ -8,7 +8,7 @@ an `Outcome` itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -99,6 +99,9 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     options: type[msgspec.Struct] | None = None
     over_sockets: Callable[[RunRequest], Outcome] | None = None
     """The same over real connections, if there is such a thing."""
+    in_real_time: bool = False
+    """Whether its runs are real ones wherever they are: over kernels of this machine, one at a
+    time."""
     any_policy: bool = False
     """Whether it makes its overlays as `network.policy` says; others are random."""
 
@@ -121,6 +124,10 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
             )
         return self.over_sockets
 
+    def takes_real_time(self, scenario: Scenario) -> bool:
+        """Whether a run of this scenario needs this machine, and as much of it as there is."""
+        return self.in_real_time or scenario.on != "simulator"
+
     def parse_options(self, table: Any) -> msgspec.Struct | None:
         """The [options] of a scenario; ConfigError says what is wrong."""
         if self.options is None:
@@ -139,23 +146,24 @@ _registered: dict[str, ExperimentKind] = {}
 
 def register_kind(kind: ExperimentKind) -> None:
     """Make one more kind known; UsageError if its name is taken."""
-    if kind.name in experiment_kinds():
+    if kind.name in kind_names():
         raise UsageError(f"experiment {kind.name} is registered already: choose another name")
     _registered[kind.name] = kind
 
 
-def experiment_kinds() -> Mapping[str, ExperimentKind]:
-    """All that there are, as protocol/experiment."""
-    return {**_built_in(), **_registered}
+def kind_names() -> tuple[str, ...]:
+    """Of all that there are, as protocol/experiment."""
+    return (*_BUILT_IN, *_registered)
 
 
 def find_kind(protocol: str, experiment: str) -> ExperimentKind:
     """The kind of a scenario; ConfigError lists those that there are."""
-    kinds = experiment_kinds()
-    found = kinds.get(f"{protocol}/{experiment}")
-    if found is not None:
-        return found
-    pairs = [name.split("/") for name in kinds]
+    name = f"{protocol}/{experiment}"
+    if name in _registered:
+        return _registered[name]
+    if name in _BUILT_IN:
+        return _built_in(name)
+    pairs = [known.split("/") for known in kind_names()]
     of_protocol = [name for known, name in pairs if known == protocol]
     if of_protocol:
         there = ", ".join(of_protocol)
@@ -164,20 +172,25 @@ def find_kind(protocol: str, experiment: str) -> ExperimentKind:
     raise ConfigError(f"protocol = {protocol!r}: no such protocol: there are {there}")
 
 
-@cache
-def _built_in() -> Mapping[str, ExperimentKind]:
-    # Here, since experiments are made of scenarios, and scenarios need to know their kind.
-    from shoal.lab.experiment import DELIVERY
-    from shoal.lab.loss.experiment import LOSS
-    from shoal.lab.overlays.diameter import DIAMETER
-    from shoal.lab.overlays.randomness import RANDOMNESS
-    from shoal.lab.search.churned import CHURN
-    from shoal.lab.search.match import MATCH
-    from shoal.lab.search.measuring import MEASUREMENT
-    from shoal.lab.search.model.experiment import MODEL
-    from shoal.lab.search.watching import WATCH
-    from shoal.lab.topics.experiment import REDDIT
+# Where each is. One that nobody runs is not loaded: each process of a sweep would wait for it, and
+# experiments are made of scenarios, which need to know their kind.
+_BUILT_IN = {
+    "streams/delivery": "shoal.lab.experiment:DELIVERY",
+    "streams/randomness": "shoal.lab.overlays.randomness:RANDOMNESS",
+    "streams/diameter": "shoal.lab.overlays.diameter:DIAMETER",
+    "streams/loss": "shoal.lab.loss.experiment:LOSS",
+    "topics/reddit": "shoal.lab.topics.experiment:REDDIT",
+    "search/model": "shoal.lab.search.model.experiment:MODEL",
+    "search/match": "shoal.lab.search.match:MATCH",
+    "search/measurement": "shoal.lab.search.measuring:MEASUREMENT",
+    "search/churn": "shoal.lab.search.churned:CHURN",
+    "search/watch": "shoal.lab.search.watching:WATCH",
+}
 
-    search = (MODEL, MATCH, MEASUREMENT, CHURN, WATCH)
-    kinds = (DELIVERY, RANDOMNESS, DIAMETER, LOSS, REDDIT, *search)
-    return {kind.name: kind for kind in kinds}
+
+def _built_in(name: str) -> ExperimentKind:
+    module, _, constant = _BUILT_IN[name].partition(":")
+    kind = getattr(import_module(module), constant)
+    assert isinstance(kind, ExperimentKind)
+    assert kind.name == name
+    return kind

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from shoal.base.errors import ConfigError
+from shoal.lab.kinds import find_kind
 from shoal.lab.overrides import as_override, full_key, put_value
 from shoal.lab.run_files import run_name
 from shoal.lab.runner import replay_command
@@ -56,6 +57,12 @@ class PlannedRun(msgspec.Struct, frozen=True, kw_only=True):
         """Its place in the grid, for people."""
         where = "".join(f", {key.rsplit('.', 1)[-1]} {self.point[key]}" for key in self.point)
         return f"seed {self.seed}{where}"
+
+    @property
+    def in_real_time(self) -> bool:
+        """Whether it needs this machine, and as much of it as there is."""
+        scenario = self.scenario
+        return find_kind(scenario.protocol, scenario.experiment).takes_real_time(scenario)
 
 
 class Plan(msgspec.Struct, frozen=True):

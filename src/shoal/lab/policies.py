@@ -12,7 +12,6 @@ import numpy.typing as npt
 from shoal.base.ids import NodeId
 from shoal.lab.overlays.near_half import NearHalfPolicy
 from shoal.lab.scenario import NetworkSettings
-from shoal.protocols.streams.aware_policy import AwarePolicy
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.topology import TopologyPolicy
 from shoal.sim.delays import DelayModel, table_of
@@ -28,6 +27,9 @@ def make_policy(
         case "near-half":
             return NearHalfPolicy(settings.degree, rng, partial(round_trips, delays, index))
         case "aware":
+            # It needs much of SciPy, which takes longer to load than most runs take.
+            from shoal.protocols.streams.aware_policy import AwarePolicy
+
             return AwarePolicy(settings.degree, rng)
 
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.base.errors import UsageError
-from shoal.kernel.tables import RUN_FILE, RUN_FORMAT
+from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
 from shoal.lab.kinds import Tables
 from shoal.lab.scenario import Scenario
 from shoal.pipeline.old_settings import OLD_SETTINGS

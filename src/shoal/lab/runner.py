@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import ConfigError
-from shoal.kernel.tables import RUN_FILE
+from shoal.kernel.run_header import RUN_FILE
 from shoal.lab.kinds import Checks, Progress, RunRequest, find_kind
 from shoal.lab.run_files import RunInfo, RunWriter, provenance, run_name
 from shoal.lab.scenario import Scenario

@@ -20,6 +20,7 @@ from shoal.lab.kinds import (
     RunRequest,
     Tables,
 )
+from shoal.lab.large_pages import LargePages
 from shoal.lab.scenario import Scenario
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
 from shoal.sim.simulation import Simulation
@@ -88,8 +89,7 @@ def _run(make: MakeExperiment, safety_nodes_max: int, request: RunRequest) -> Ou
     trace_hash = TraceHash()
     simulation.trace.to(trace_hash)
     tables = experiment.record() if request.record else None
-    if request.progress is not None:
-        simulation.progress = _told(experiment, scenario.end_s, request.progress)
+    simulation.progress = _told(experiment, scenario.end_s, request.progress)
     with quiet_collector():
         begin_s = time.process_time()
         experiment.run()
@@ -119,10 +119,15 @@ def _check_liveness(experiment: Experiment, figures: msgspec.Struct) -> None:
         raise experiment.simulation.failure(error) from error
 
 
-def _told(experiment: Experiment, end_s: float, progress: Progress) -> Callable[[Simulation], None]:
-    expected = max(1, experiment.expected_events())
+def _told(
+    experiment: Experiment, end_s: float, progress: Progress | None
+) -> Callable[[Simulation], None]:
+    expected, large_pages = max(1, experiment.expected_events()), LargePages()
 
     def tell(simulation: Simulation) -> None:
+        large_pages()
+        if progress is None:
+            return
         events = simulation.scheduler.happened
         fraction = min(events / expected, 0.99)
         progress(RunProgress(simulation.time_s, end_s, events, fraction))

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from shoal.base.errors import ShoalError
-from shoal.kernel.tables import RUN_FILE
+from shoal.kernel.run_header import RUN_FILE
 from shoal.lab.kinds import find_kind
 from shoal.lab.places import RunPlace, RunTask
 from shoal.lab.plan import Plan, PlannedRun

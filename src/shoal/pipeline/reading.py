@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from shoal.base.errors import NotFound, UsageError
-from shoal.kernel.tables import RUN_FILE, RUN_FORMAT, RUN_TABLES, RunHeader, run_table_schema
+from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT, RunHeader
+from shoal.kernel.tables import RUN_TABLES, run_table_schema
 from shoal.pipeline.schemas import spark_schema
 from shoal.pipeline.told import check_told
 

@@ -19,7 +19,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from shoal.kernel.tables import RUN_FORMAT, run_table_schema
+from shoal.kernel.run_header import RUN_FORMAT
+from shoal.kernel.tables import run_table_schema
 
 SCHEMA_VERSION = RUN_FORMAT
 """Grows with the format of runs; tables may be added without it, columns may not change."""

@@ -196,7 +196,8 @@ class SimHost(Host):
 
     def _result(self, result: tuple[int, Input]) -> None:
         if self.alive:
-            self.feed(*result)
+            slot, event = result
+            self.feed(slot, event)
 
     # Observers
 

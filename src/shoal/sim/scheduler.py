@@ -13,12 +13,13 @@ from array import array
 from bisect import insort
 from collections.abc import Callable
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 Action = Callable[[Any], None]
 
 DAY_BITS = 19  # half a millisecond: a few hundred events in a large network, and a thousand days
+ENDLESS = 1 << 62  # events
 
 
 class Scheduler:
@@ -46,7 +47,7 @@ class Scheduler:
         if day is None:
             if number == self._today:
                 due = self._due
-                insort(due, (time_ns, len(due), action, argument), self._at)
+                insort(due, (time_ns, len(due), action, argument))
                 return
             day = self._days[number] = (array("q"), [])
             heappush(self._ahead, number)
@@ -57,28 +58,26 @@ class Scheduler:
 
     def run_until(self, end_ns: int, events_max: int | None = None) -> bool:
         """Let everything up to end_ns happen; False if it stopped after so many events."""
-        happened = 0
-        stop = -1 if events_max is None else events_max
-        due, at = self._due, self._at
-        try:
-            while True:
-                if happened == stop:
-                    return False  # before a day begins: what comes meanwhile may be before it
-                if at == len(due):
-                    if not self._begin_day(end_ns):
+        left = ENDLESS if events_max is None else events_max
+        while True:
+            begun = at = self._at
+            try:
+                # What is inserted meanwhile lies ahead, and its turn comes.
+                for time_ns, _, action, argument in islice(self._due, at, at + left):
+                    if time_ns > end_ns:
                         break
-                    due, at = self._due, 0
-                time_ns, _, action, argument = due[at]
-                if time_ns > end_ns:
-                    break
-                self.now_ns = time_ns
-                self._at = at = at + 1
-                happened += 1
-                action(argument)
-        finally:
-            self.happened += happened
-        self.now_ns = max(self.now_ns, end_ns)
-        return True
+                    self.now_ns = time_ns
+                    at += 1
+                    action(argument)
+            finally:
+                self._at = at
+                self.happened += at - begun
+            left -= at - begun
+            if not left:
+                return False  # before a day begins: what comes meanwhile may be before it
+            if at < len(self._due) or not self._begin_day(end_ns):
+                self.now_ns = max(self.now_ns, end_ns)
+                return True
 
     def _begin_day(self, end_ns: int) -> bool:
         """Put the next day in order, if it begins before the end: until then there may be others

@@ -234,11 +234,6 @@ class Simulation:
             f"seed {self.seed}, t = {self.time_s:.6f} s: {type(error).__name__}: {error}{replay}"
         )
 
-    @property
-    def steps(self) -> int:
-        """Inputs handled by machines of running nodes."""
-        return sum(node.host.steps for node in self.nodes.values() if node.host is not None)
-
     # What hosts ask of the world
 
     def reachable(self, a: NodeId, b: NodeId) -> bool:

@@ -58,11 +58,10 @@ def by_kind(rows: list[Row]) -> Kinds:
     """Sort rows by kind of record."""
     kinds: Kinds = {}
     for row in rows:
-        kind = type(row[2])
-        if kind in kinds:
-            kinds[kind].append(row)
-        else:
-            kinds[kind] = [row]
+        try:
+            kinds[type(row[2])].append(row)
+        except KeyError:
+            kinds[type(row[2])] = [row]
     return kinds
 
 
@@ -72,11 +71,14 @@ class TraceHash:
     def __init__(self) -> None:
         self._hash = hashlib.sha256()  # which processors have instructions for
         self._encoder = msgspec.msgpack.Encoder()
+        self._encoded = bytearray()
 
     def __call__(self, rows: list[Row]) -> None:
         # Without the header, which says how many: the digest must not depend on where batches end.
         header_bytes = 1 if len(rows) < 16 else 3 if len(rows) < 65_536 else 5
-        self._hash.update(memoryview(self._encoder.encode(rows))[header_bytes:])
+        self._encoder.encode_into(rows, self._encoded)
+        with memoryview(self._encoded) as encoded:
+            self._hash.update(encoded[header_bytes:])
 
     def hexdigest(self) -> str:
         """The digest so far; flush the trace first."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import dijkstra
 
 from shoal.base.ids import NodeId
-from shoal.protocols.streams import estimate as module
+from shoal.protocols.streams import delay_graph as module
 from shoal.protocols.streams.estimate import Estimate, estimate_delays
 from shoal.protocols.streams.link_delay import LinkDelay
 from shoal.protocols.streams.messages import Rtt

@@ -66,7 +66,7 @@ class Floor:
         self.offences: list[tuple[NodeId, str]] = []
         self.now_ns = NOW_NS
 
-    def offend(self, peer: NodeId, reason: str) -> list[Effect]:
+    def offend(self, peer: NodeId, reason: str, now_ns: int) -> list[Effect]:
         self.offences.append((peer, reason))
         return [Rejected(peer, reason)]
 

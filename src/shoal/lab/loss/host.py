@@ -27,20 +27,23 @@ from shoal.lab.loss.namespaces import (
     enter_namespace,
     read_kernel,
 )
-from shoal.lab.loss.plan import HostReport, UnderlayPlan
+from shoal.lab.loss.plan import WEBRTC, HostReport, UnderlayPlan
 from shoal.protocols.streams.commands import JoinStream, Publish, StreamReady
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.signalling import Signaller, SignalRelay
 from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.runtime import RuntimeHost
+from shoal.runtime.tracker_signalling import TrackerSignalling
 from shoal.sim.randomness import stable_random
-from shoal.transport.port import Credentials
+from shoal.transport.port import Credentials, Transport
 from shoal.transport.websocket import WebSocketTransport
 
 PORT = 7700
+WEBRTC_ADDRESS = "webrtc:"
 
 DONE = b"done"
 
@@ -108,34 +111,42 @@ class _Host:
         key = host_key(plan, host)
         entropy = SeededEntropy(plan.seed).fork(f"links of {host}")
         rng = stable_random(plan.seed, "host", host)
-        machine = self._make_machine(key)
-        runtime = RuntimeHost(key.address, [machine], [StreamsCodec()], rng=rng)
+        machines = self._make_machines(key)
+        runtime = RuntimeHost(key.address, machines, [StreamsCodec()], rng=rng)
         runtime.observers.append(lambda now_ns, record: self._records.append((now_ns, record)))
         runtime.listeners.append(self._notified)
         role = "tracker" if self._node is None else "node"
-        transport = WebSocketTransport(Credentials(key, entropy, (role,)), runtime)
-        await runtime.open([transport], [f"ws://{address(host)}:{PORT}"])
+        credentials = Credentials(key, entropy, (role,))
+        transports: list[Transport] = [WebSocketTransport(credentials, runtime)]
+        door = f"ws://{address(host)}:{PORT}"
+        for machine in machines:
+            if isinstance(machine, Signaller):
+                transports.append(_webrtc(credentials, runtime, machine))
+                door = WEBRTC_ADDRESS  # and no other: neighbours have no choice
+        await runtime.open(transports, [door])
         if self._node is not None:
             # As the overlay brings them: the source takes the age of a message when it comes, and
             # does not wait for those before it.
             feeds = plan.redundant_feeds
             join = JoinStream(self._stream, ordered=False, redundant_feeds=feeds)
-            await runtime.issue(machine, join)
+            await runtime.issue(self._node, join)
             await self._joined.wait()
         return runtime
 
-    def _make_machine(self, key: PrivateKey) -> Machine:
+    def _make_machines(self, key: PrivateKey) -> list[Machine]:
         plan, host = self._plan, self._host
+        calls = plan.transport == WEBRTC
         if host == plan.tracker:
             dice = stable_random(plan.seed, "policy", self._stream, 1)
             config = TrackerConfig(degree=plan.degree)
-            return Tracker(lambda stream: RandomPolicy(plan.degree, dice), config)
-        tracker = Contact(
+            tracker = Tracker(lambda stream: RandomPolicy(plan.degree, dice), config)
+            return [tracker, SignalRelay(tracker.streams)] if calls else [tracker]
+        contact = Contact(
             host_key(plan, plan.tracker).address, (f"ws://{address(plan.tracker)}:{PORT}",)
         )
         rng = stable_random(plan.seed, "node", host, 1)
-        self._node = StreamNode(key.address, TrackerRing([tracker]), key.sign, "1", rng)
-        return self._node
+        self._node = StreamNode(key.address, TrackerRing([contact]), key.sign, "1", rng)
+        return [self._node, Signaller(self._node)] if calls else [self._node]
 
     def _notified(self, event: object) -> None:
         if isinstance(event, StreamReady):
@@ -154,6 +165,19 @@ class _Host:
     def _neighbours(self) -> tuple[bytes, ...]:
         state = None if self._node is None else self._node.streams.get(self._stream)
         return () if state is None else state.channel.active
+
+
+def load_transport(plan: UnderlayPlan) -> None:
+    """Load what hosts need, once for all that are forked afterwards."""
+    if plan.transport == WEBRTC:
+        import shoal.transport.webrtc  # noqa: F401
+
+
+def _webrtc(credentials: Credentials, runtime: RuntimeHost, machine: Signaller) -> Transport:
+    """Without servers: the candidates of a host are its addresses, and all hosts reach them."""
+    from shoal.transport.webrtc import WebRTCTransport
+
+    return WebRTCTransport(credentials, runtime, signalling=TrackerSignalling(runtime, machine))
 
 
 async def _sleep_until(when_ns: int) -> None:

@@ -159,13 +159,16 @@ def count_overflows() -> int:
 
 
 def read_kernel() -> Kernel:
-    """In the namespace of a host: what TCP has done so far."""
+    """In the namespace of a host: what TCP and UDP have done so far."""
     counts = {
         **parse_counters(Path("/proc/self/net/snmp").read_text()),
         **parse_counters(Path("/proc/self/net/netstat").read_text()),
     }
     return Kernel(
-        counts["Tcp.OutSegs"], counts["Tcp.RetransSegs"], counts.get("TcpExt.TCPTimeouts", 0)
+        counts["Tcp.OutSegs"],
+        counts["Tcp.RetransSegs"],
+        counts.get("TcpExt.TCPTimeouts", 0),
+        counts["Udp.OutDatagrams"],
     )
 
 

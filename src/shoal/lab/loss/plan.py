@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+WEBSOCKET: Literal["websocket"] = "websocket"
+WEBRTC: Literal["webrtc"] = "webrtc"
+Transport = Literal["websocket", "webrtc"]
 
 
 class UnderlayPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -10,6 +16,8 @@ class UnderlayPlan(msgspec.Struct, frozen=True, kw_only=True):
     and the tracker as the last."""
 
     seed: int
+    transport: Transport
+    """Of the links between nodes."""
     loss: float
     """Probability that a link loses a packet."""
     degree: int
@@ -53,6 +61,8 @@ class Kernel(msgspec.Struct, frozen=True):
     segments: int
     retransmitted: int
     timeouts: int
+    datagrams: int
+    """Of UDP, sent."""
 
 
 class HostReport(msgspec.Struct, frozen=True):

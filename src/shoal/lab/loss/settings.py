@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import Meta
 
 from shoal.base.errors import ConfigError
 from shoal.base.units import ns_of_ms, ns_of_seconds
-from shoal.lab.loss.plan import UnderlayPlan
+from shoal.lab.loss.plan import WEBRTC, WEBSOCKET, Transport, UnderlayPlan
 from shoal.lab.scenario import Scenario, delay_model
 from shoal.protocols.streams.commands import feeds_of
 from shoal.sim.randomness import stable_random
@@ -25,6 +26,9 @@ class LossOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of the packets on the link between a host and its switch, each way. A packet from host to
     host takes two such links."""
 
+    transport: Transport = WEBSOCKET
+    """Of the links between nodes; the tracker is always dialled over WebSocket."""
+
 
 def make_plan(scenario: Scenario, seed: int) -> UnderlayPlan:
     """The plan of one run; ConfigError if the scenario asks for what only simulators do."""
@@ -39,6 +43,12 @@ def make_plan(scenario: Scenario, seed: int) -> UnderlayPlan:
     if scenario.faults or scenario.prediction:
         asked = "faults" if scenario.faults else "prediction"
         raise ConfigError(f"{asked}: simulated experiments only: streams/delivery has them")
+    options = options_of(scenario)
+    if options.transport == WEBRTC and find_spec("webrtc") is None:
+        raise ConfigError(
+            f"options.transport = {WEBRTC!r}: there is no module webrtc: "
+            "pip install 'shoal[webrtc]'"
+        )
     delays = delay_model(network.delays)
     hosts = range(network.nodes + 1)
     offsets: list[list[int]] = [[] for _ in range(network.nodes)]
@@ -52,7 +62,8 @@ def make_plan(scenario: Scenario, seed: int) -> UnderlayPlan:
     last_ns = max((times[-1] for times in offsets if times), default=0)
     return UnderlayPlan(
         seed=seed,
-        loss=options_of(scenario).loss_percent / 100,
+        transport=options.transport,
+        loss=options.loss_percent / 100,
         degree=network.degree,
         redundant_feeds=feeds_of(network.redundant_feeds),
         delays_ns=tuple(tuple(delays.one_way_ns(a, b) for b in hosts) for a in hosts),

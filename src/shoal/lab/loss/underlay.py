@@ -24,7 +24,7 @@ import msgspec
 
 from shoal.base.units import S_NS, seconds
 from shoal.lab.loss.forwarder import DelayLine, forward
-from shoal.lab.loss.host import DONE, live
+from shoal.lab.loss.host import DONE, live, load_transport
 from shoal.lab.loss.namespaces import (
     NoUnderlay,
     count_overflows,
@@ -41,6 +41,7 @@ from shoal.lab.loss.plan import Forwarded, HostReport, UnderlayPlan, UnderlayRep
 
 STEP_S_MAX = 60.0  # for a step of a host that takes a second or two, with every packet in two lost
 REPORT_S_MAX = 60.0  # to write down all records, on a machine with other things to do
+HOST_PRIORITY, FORWARDER_PRIORITY = 1, 2  # packets do not wait for a processor that hosts use
 AHEAD_NS = S_NS // 2  # hosts hear of the beginning this long before
 
 Life = Callable[[Connection], None]
@@ -100,6 +101,7 @@ def build_and_run(plan: UnderlayPlan) -> UnderlayReport:
     """Make the network, let the hosts do their work, and gather what they have to say."""
     find_tools()
     enter_namespace()
+    load_transport(plan)
     forwarder = _start_forwarder(plan, wire_switches())
     hosts = [_start_host(plan, number) for number in range(plan.hosts)]
     lose_packets(plan.loss)
@@ -121,7 +123,7 @@ def build_and_run(plan: UnderlayPlan) -> UnderlayReport:
 
 def _start_host(plan: UnderlayPlan, number: int) -> _Child:
     name = "the tracker" if number == plan.tracker else f"host {number}"
-    host = _Child(name, partial(live, plan, number))
+    host = _Child(name, partial(_host, plan, number))
     host.await_done()
     wire_host(number, host.pid)
     host.tell()
@@ -135,15 +137,25 @@ def _start_forwarder(plan: UnderlayPlan, tun: int) -> _Child:
     return forwarder
 
 
+def _host(plan: UnderlayPlan, number: int, pipe: Connection) -> None:
+    _take_priority(os.SCHED_RR, HOST_PRIORITY)
+    live(plan, number, pipe)
+
+
 def _forward(plan: UnderlayPlan, tun: int, pipe: Connection) -> None:
-    try:
-        # Packets do not wait for a processor that hosts are using.
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-    except OSError:
-        logging.getLogger("shoal.lab").info("the forwarder runs without priority")
+    _take_priority(os.SCHED_FIFO, FORWARDER_PRIORITY)
     line = DelayLine(pair_delays(plan.delays_ns))
     forward(tun, line, pipe.fileno())
     pipe.send_bytes(msgspec.msgpack.encode(line.report()))
+
+
+def _take_priority(policy: int, priority: int) -> None:
+    """Run before all processes of the machine that have none: what waits for a processor is late,
+    and time is what is measured. The kernel leaves the others a twentieth whatever we do."""
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(priority))
+    except OSError:
+        logging.getLogger("shoal.lab").info("a process of the network runs without priority")
 
 
 def _join(plan: UnderlayPlan, hosts: list[_Child]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from shoal.lab.kinds import ExperimentKind, Rows
 from shoal.lab.overlays.build import Ends, OverlayOptions, overlay_cost, surveyed
@@ -111,7 +111,7 @@ def block_test(counts: Matrix, overlays: int, p: float) -> tuple[float, float]:
     expected = overlays * p * pairs
     upper = np.triu_indices(BLOCKS)
     statistic = float(((cells - expected) ** 2 / expected)[upper].sum())
-    return statistic, float(chi2.sf(statistic, len(upper[0]) - BLOCKS))
+    return statistic, float(chdtrc(len(upper[0]) - BLOCKS, statistic))
 
 
 def dispersion(counts: Matrix, overlays: int, p: float) -> tuple[float, float]:

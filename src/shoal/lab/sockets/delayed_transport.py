@@ -96,11 +96,11 @@ class DelayedLink:
         """Read again."""
         self._link.resume_reading()
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, then: Callable[[], None] | None = None) -> None:
         """Close it, and tell nothing of what is still on its way to us."""
         self.drop()
         self._gone(self._link)
-        self._link.close(reason)
+        self._link.close(reason, then)
 
     # The way
 

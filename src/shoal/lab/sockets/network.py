@@ -27,6 +27,8 @@ from shoal.base.units import ns_of_seconds, seconds
 from shoal.identity import PrivateKey, SystemEntropy
 from shoal.identity.stream_message import BINARY
 from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Effect
+from shoal.kernel.inputs import Input
 from shoal.kernel.machine import Machine
 from shoal.lab.policies import make_policy
 from shoal.lab.scenario import NetworkSettings, Scenario, delay_model
@@ -99,6 +101,8 @@ class SocketsNetwork:
         self.seed = seed
         self.delays = delay_model(settings.delays)
         self.late = Lateness()
+        self.steps = 0
+        """Inputs handled by machines."""
         self.started_ns: dict[NodeId, int] = {}
         self._trace = trace
         tracker_keys, node_keys = make_keys(settings, seed)
@@ -166,11 +170,6 @@ class SocketsNetwork:
 
     # Looking into it
 
-    @property
-    def steps(self) -> int:
-        """Inputs handled by machines."""
-        return sum(m.host.steps for m in (*self.nodes, *self.trackers) if m.host is not None)
-
     def tracked(self) -> TrackedStream:
         """All that the stream's tracker knows of it."""
         tracker = self.trackers[0].machine
@@ -196,6 +195,7 @@ class SocketsNetwork:
     async def _open(self, member: SocketNode, machine: Machine) -> tuple[str, ...]:
         rng = stable_random(self.seed, "driver", member.index)
         host = LabHost(member.id, [machine], [StreamsCodec()], rng=rng)
+        host.watch = self._count
         host.observers.append(lambda now_ns, record: self._trace.add(now_ns, member.id, record))
         role = "tracker" if isinstance(machine, Tracker) else "node"
         # Nonces must differ from run to run; nothing that is measured depends on them.
@@ -207,6 +207,9 @@ class SocketsNetwork:
         transport = DelayedTransport(member.id, make, host, self._one_way_ns, self.late)
         member.host, member.machine = host, machine
         return await host.open([transport], [LOOPBACK])
+
+    def _count(self, event: Input, effects: Sequence[Effect]) -> None:
+        self.steps += 1
 
     async def _stop(self) -> None:
         """All at once: what one says of the other's end concerns nobody any more."""

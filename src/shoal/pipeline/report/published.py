@@ -46,6 +46,10 @@ LOSS_PERCENT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
 LOSS_ROUND_TRIP_MS = 98.26
 LOSS_SLOWER_PERCENT = (0.2, 3.0)
 """Where WebSocket is said to be slowed down by loss, so that WebRTC is ahead of it."""
+LOSS_CHANGED_PERCENT = 5.0
+"""Where WebSocket is said to be ahead."""
+LOSS_STEADY_PERCENT = 1.0
+"""Below it WebRTC is said to stay closer to its delay without loss."""
 
 
 class PublishedDelay(msgspec.Struct, frozen=True):

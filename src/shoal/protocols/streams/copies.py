@@ -1,4 +1,4 @@
-"""Which messages were taken in the last seconds, by their bytes: two copies in three that come in
+"""Which messages were taken in the last second, by their bytes: two copies in three that come in
 are of one of them, and need not be read.
 
 This is a short cut and no more. What is not found here is looked up where messages are kept, so it
@@ -8,10 +8,10 @@ had its time. A table of all that is kept would be large, and looked into at ran
 
 from __future__ import annotations
 
-from shoal.base.units import MIB, S_NS
+from shoal.base.units import MIB, MS_NS
 from shoal.protocols.streams.placed import PlacedMessage
 
-TURN_NS = 2 * S_NS  # copies come within a second of each other
+TURN_NS = 500 * MS_NS  # copies come within that of each other, nearly all
 TURN_BYTES = 1 * MIB
 
 

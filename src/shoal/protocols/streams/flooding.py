@@ -36,7 +36,7 @@ from shoal.protocols.streams.commands import (
     MessageArrived,
     MessageTaken,
 )
-from shoal.protocols.streams.config import HOPS_MAX, NodeConfig
+from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
 from shoal.protocols.streams.copies import Copies
 from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import Announce, Close, Feed, Flood, Want
@@ -74,7 +74,7 @@ class Flooding:
         self,
         config: NodeConfig,
         channels: dict[StreamId, Channel],
-        offend: Callable[[NodeId, str], list[Effect]],
+        offend: Callable[[NodeId, str, int], list[Effect]],
         read: Read = read_placed,
         access: AccessTable | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class Flooding:
         try:
             message = self._read(signed)
         except MalformedMessage:
-            return self._offend(peer, "malformed-body")
+            return self._offend(peer, "malformed-body", now_ns)
         id = message.id
         found = self._channels.get(id.stream)
         if found is None:
@@ -129,12 +129,12 @@ class Flooding:
                 return self._again(channel, message, peer)
             if publishers.judge(id.stream, id.publisher, now_ns) is False:
                 return self._not_permitted(publishers, peer, now_ns)
-        pending = Pending.of(peer, flood, message, now_ns)
-        held_bytes = self._pending_bytes.get(peer, 0) + pending.cost_bytes
+        cost_bytes = max(len(signed), PENDING_BYTES_MIN)  # a small one is a check all the same
+        held_bytes = self._pending_bytes.get(peer, 0) + cost_bytes
         if held_bytes > self.config.pending_bytes_max:
             return [Rejected(peer, "too-many-unverified")]
         self._pending_bytes[peer] = held_bytes
-        self._pending[signed] = pending
+        self._pending[signed] = Pending(peer, flood, message, now_ns, cost_bytes)
         return [Verify(id.publisher, signed, signed)]
 
     def filled(self, node: NodeId, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
@@ -159,7 +159,7 @@ class Flooding:
             del self._pending_bytes[peer]
         announced = self._meanwhile.pop(signed, {}) if self._meanwhile else {}
         if not valid:
-            effects = self._offend(peer, "bad-signature")
+            effects = self._offend(peer, "bad-signature", now_ns)
             for neighbour, announce in announced.items():
                 effects.extend(self.feed(neighbour, announce, now_ns))
             return effects
@@ -202,7 +202,7 @@ class Flooding:
     def _not_permitted(self, publishers: Publishers, peer: NodeId, now_ns: int) -> list[Effect]:
         """Dropped, and not seen: it may be permitted when it comes again."""
         if publishers.blame(peer, now_ns):
-            return self._offend(peer, "no-permission")
+            return self._offend(peer, "no-permission", now_ns)
         return [Rejected(peer, "no-permission")]
 
     def _take(self, pending: Pending, now_ns: int) -> list[Effect]:
@@ -222,13 +222,17 @@ class Flooding:
         self.copies.add(message, now_ns)
         channel.recent.add(message, now_ns)
         handled_ns = now_ns - pending.received_ns
-        self.handling_ns += (handled_ns - self.handling_ns) // HANDLING_GAIN
+        change_ns = (handled_ns - self.handling_ns) // HANDLING_GAIN
+        if change_ns:
+            self.handling_ns += change_ns
         # The age grows by what the last link and our own queue took, by the sender's clock and
         # ours, as the thesis measures it (5.4.3). It decides nothing: whatever a peer writes
         # there, the message goes on, in numbers that the next hop can read.
         now_us = now_ns // US_NS
-        age_us = min(flood.age_us + max(0, now_us - flood.seen_us), INT63_MAX)
-        hops = min(flood.hops + 1, HOPS_MAX)
+        age_us = flood.age_us
+        if now_us > flood.seen_us:
+            age_us = min(age_us + now_us - flood.seen_us, INT63_MAX)
+        hops = flood.hops + 1 if flood.hops < HOPS_MAX else HOPS_MAX
         effects: list[Effect] = [ReceivedFirst(id, peer, hops, age_us)]
         onward = [n for n in channel.active if n != peer]
         feeds = channel.feeds

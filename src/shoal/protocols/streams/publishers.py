@@ -19,7 +19,6 @@ from shoal.kernel.inputs import AccessChecked
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.access import AccessTable
-from shoal.protocols.streams.config import PENDING_BYTES_MIN
 from shoal.protocols.streams.messages import Flood
 from shoal.protocols.streams.placed import PlacedMessage
 
@@ -35,11 +34,6 @@ class Pending(msgspec.Struct, frozen=True, gc=False):
     message: PlacedMessage
     received_ns: int
     cost_bytes: int
-
-    @classmethod
-    def of(cls, peer: NodeId, flood: Flood, message: PlacedMessage, now_ns: int) -> Pending:
-        """A small one is a check all the same."""
-        return cls(peer, flood, message, now_ns, max(len(flood.signed), PENDING_BYTES_MIN))
 
 
 class Publishers:

@@ -44,25 +44,33 @@ class RecentMessages:
     for, the messages of one chain or the one of an id, is searched for.
     """
 
-    __slots__ = ("_bytes", "_bytes_max", "_config", "_newest", "_settled", "_spans")
+    __slots__ = (
+        "_bytes",
+        "_bytes_max",
+        "_config",
+        "_newest",
+        "_settled",
+        "_span_bytes_max",
+        "_spans",
+    )
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._bytes_max = config.recent_bytes_max
+        self._span_bytes_max = config.recent_bytes_max // SPANS_MIN
         self._spans: deque[_Span] = deque()
         self._newest = _Span(-SPAN_NS)
         self._settled: dict[MessageId, None] = {}  # known to have two bodies
-        self._bytes = 0
+        self._bytes = 0  # of all spans but the newest
 
     def add(self, message: PlacedMessage, now_ns: int) -> None:
         """Keep a verified message."""
-        span, size_bytes = self._newest, len(message.signed)
-        full = span.size_bytes + size_bytes > self._bytes_max // SPANS_MIN
-        if full or now_ns - span.begun_ns >= SPAN_NS:
-            span = self._begin(now_ns, size_bytes)
+        span, message_bytes = self._newest, len(message.signed)
+        size_bytes = span.size_bytes + message_bytes
+        if size_bytes > self._span_bytes_max or now_ns - span.begun_ns >= SPAN_NS:
+            span, size_bytes = self._begin(now_ns, message_bytes), message_bytes
         span.messages.append(message)
-        span.size_bytes += size_bytes
-        self._bytes += size_bytes
+        span.size_bytes = size_bytes
 
     def contradicted(self, message: PlacedMessage) -> bytes | None:
         """The message that we hold under an id, if this one says something else.
@@ -122,7 +130,8 @@ class RecentMessages:
     def _begin(self, now_ns: int, size_bytes: int) -> _Span:
         """Begin a span, and drop those that are too old, or too many for one more message."""
         spans, oldest_ns = self._spans, now_ns - self._config.recent_ns
-        most_bytes = self._bytes_max - max(size_bytes, self._bytes_max // SPANS_MIN)
+        most_bytes = self._bytes_max - max(size_bytes, self._span_bytes_max)
+        self._bytes += self._newest.size_bytes
         while spans and (spans[0].begun_ns < oldest_ns or self._bytes > most_bytes):
             span = spans.popleft()
             self._bytes -= span.size_bytes
