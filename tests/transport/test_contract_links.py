@@ -205,6 +205,23 @@ async def test_close_flushes_to_a_peer_that_reads_late_and_talks_on(stage: Stage
 
 
 @on_every_transport
+async def test_who_closes_is_told_when_the_peer_has_read_everything(stage: Stage) -> None:
+    a, b = await stage.actor("a"), await stage.actor("b")
+    near, far = await a.dial(b)
+    far.pause_reading()
+    read_by_then: list[int] = []
+    near.send(1, bytes(100 * KIB))
+    near.close("done", lambda: read_by_then.append(b.told.bytes_received))
+    await asyncio.sleep(0.05)
+    assert read_by_then == []
+    far.resume_reading()
+    await until(lambda: read_by_then)
+    near.close("again", lambda: read_by_then.append(-1))
+    await until(lambda: len(read_by_then) == 2)
+    assert read_by_then == [100 * KIB, -1]
+
+
+@on_every_transport
 async def test_a_paused_link_closes_as_any_other(stage: Stage) -> None:
     a, b = await stage.actor("a"), await stage.actor("b")
     near, far = await a.dial(b)
@@ -385,12 +402,12 @@ async def test_a_cancelled_dial_leaves_nothing(stage: Stage) -> None:
 
 @on_every_transport
 async def test_a_silent_link_lives_on_and_a_paused_one_too(stage: Stage) -> None:
-    limits = TransportLimits(idle_ping_ns=20 * MS_NS, idle_timeout_ns=200 * MS_NS)
+    limits = TransportLimits(idle_ping_ns=20 * MS_NS, idle_timeout_ns=100 * MS_NS)
     a, b = await stage.actor("a", limits=limits), await stage.actor("b", limits=limits)
     near, far = await a.dial(b)
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.25)
     far.pause_reading()
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(0.25)
     near.send(1, b"x")
     far.resume_reading()
     await until(lambda: b.told.frames)
@@ -402,7 +419,7 @@ async def test_a_node_that_was_asleep_does_not_blame_its_peers(stage: Stage) -> 
     limits = TransportLimits(idle_ping_ns=50 * MS_NS, idle_timeout_ns=200 * MS_NS)
     a, b = await stage.actor("a", limits=limits), await stage.actor("b", limits=limits)
     near, _ = await a.dial(b)
-    time.sleep(0.5)
+    time.sleep(0.3)
     await asyncio.sleep(0.1)
     near.send(1, b"x")
     await until(lambda: b.told.frames)

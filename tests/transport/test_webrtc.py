@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
+import webrtc
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
@@ -99,6 +100,24 @@ def test_a_dial_that_waits_for_the_others_call_hears_of_its_failure() -> None:
         )
         assert [type(outcome) for outcome in outcomes] == [DialFailed] * 2
         stage.exchange.alter = lambda sender, receiver, message: message
+        near, _ = await larger.dial(smaller)
+        near.send(1, b"it was only for a while")
+        await until(lambda: smaller.told.frames)
+
+    perform(KIND, scenario)
+
+
+def test_who_hangs_up_when_the_channel_opens_has_only_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine has forgotten its certificate by then: there is nothing to be bound to."""
+
+    async def scenario(stage: Stage) -> None:
+        smaller, larger = await pair(stage)
+        with monkeypatch.context() as patch:
+            patch.setattr(webrtc.RTCDtlsTransport, "get_remote_certificates", lambda _: [])
+            with pytest.raises(DialFailed, match="hung up"):
+                await smaller.transport.dial(larger.address, larger.id)
         near, _ = await larger.dial(smaller)
         near.send(1, b"it was only for a while")
         await until(lambda: smaller.told.frames)

@@ -41,7 +41,7 @@ from tests.transport.stage import (
 from tests.transport.wires import WebSocketWire, hung_up, shake_hands
 
 BRIEF = TransportLimits(handshake_timeout_ns=200 * MS_NS)
-FEW = TransportLimits(handshake_timeout_ns=1000 * MS_NS, handshakes_max=3)
+FEW = TransportLimits(handshake_timeout_ns=600 * MS_NS, handshakes_max=3)
 
 UPGRADE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"

@@ -6,39 +6,16 @@ The engine comes with the extra `webrtc`, and is loaded by nodes that use it onl
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from shoal.base.errors import ConfigError
-from shoal.base.ids import NodeId
 from shoal.identity import read_secret
 from shoal.node.addresses import is_local
 from shoal.node.network_file import NetworkFile
 from shoal.node.webrtc_section import WebRTCSection
-from shoal.protocols.streams.signalling import SendSignal, SignalArrived, Signaller
+from shoal.protocols.streams.signalling import Signaller
 from shoal.runtime import RuntimeHost
+from shoal.runtime.tracker_signalling import TrackerSignalling
 from shoal.transport.port import Credentials, Transport
-from shoal.transport.signalling import Receive
-
-
-class TrackerSignalling:
-    """The signalling port of a node: through the tracker that has both."""
-
-    def __init__(self, host: RuntimeHost, machine: Signaller) -> None:
-        self.receive: Receive = lambda peer, signal: None
-        self._host = host
-        self._machine = machine
-        host.listeners.append(self._notified)
-
-    def send(self, peer: NodeId, signal: bytes) -> bool:
-        """Pass a signal on, if any tracker of ours has this peer too."""
-        if self._machine.route(peer) is None:
-            return False
-        self._host.command(self._machine, SendSignal(peer, signal))
-        return True
-
-    def _notified(self, event: Any) -> None:
-        if type(event) is SignalArrived:
-            self.receive(event.peer, event.payload)
 
 
 def webrtc_transports(

@@ -1,10 +1,8 @@
 """The muscles of one node in the real world.
 
-One connection per peer. When two nodes dial each other at once, both send over the connection that
-the smaller id dialled, and read the other one, the spare, for a while: nothing is lost, though
-what was sent over the one may overtake what was sent over the other. If the connection is lost
-while there is a spare, that takes its place. A peer that dials again the same way, or much later,
-has lost its end of the old connection: the new one takes its place.
+One connection per peer. When two nodes dial each other at once there are two for a while
+(pairs.py); if one of them is lost the other takes its place. A peer that dials again the same way,
+or much later, has lost its end of the old connection: the new one takes its place.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from random import Random
 from time import time_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 from shoal.base.errors import OversizedMessage, RemoteError, UsageError
 from shoal.base.ids import NodeId, short_node_id
@@ -37,23 +35,18 @@ from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
 from shoal.runtime.dialler import Dialler
 from shoal.runtime.disk import DiskThread
+from shoal.runtime.pairs import NUMBER, WORDS, Pairs, closed
 from shoal.runtime.room import Room
 from shoal.runtime.timers import Timers
 from shoal.runtime.verifier import Verifier
 from shoal.transport.port import Frame, Link, Listener, Transport
 
 SIMULTANEOUS_NS = 5 * S_NS  # two dials this close together were meant at the same time
-SPARE_NS = 5 * S_NS  # the second of two connections is read this long
 MALFORMED_MAX = 16  # messages that make no sense, before we stop listening to a peer
 
 Observer = Callable[[int, Record], None]
 
 log = logging.getLogger("shoal.runtime")
-
-
-class _Spare(NamedTuple):
-    link: Link
-    end: asyncio.TimerHandle
 
 
 class RuntimeHost(Host):
@@ -81,7 +74,7 @@ class RuntimeHost(Host):
         self._codecs = {codec.number: codec for codec in codecs}
         self._timers = Timers(partial(self._guard, self.timer_fired))
         self._since_s: dict[NodeId, float] = {}
-        self._spares: dict[NodeId, _Spare] = {}
+        self._pairs = Pairs(self._keep)
         self._malformed: dict[NodeId, int] = {}
         self._verifier = Verifier(self._verified)
         self._disk = None if disk is None else DiskThread(disk, partial(self._guard, self.feed))
@@ -113,16 +106,15 @@ class RuntimeHost(Host):
         """Close everything, flushed; no task, thread, timer or socket is left."""
         self._running = False
         self._timers.clear()
-        for spare in self._spares.values():
-            spare.end.cancel()
-        self._spares.clear()
+        first = [self.connections[peer] for peer in self._pairs.part_all()]
+        self.connections.clear()
         await self._dialler.close()
+        await asyncio.gather(*map(closed, first))
         for transport in self._transports:
             await transport.close()
         await self._verifier.close()
         if self._disk is not None:
             await self._disk.close()
-        self.connections.clear()
 
     async def issue(self, machine: Machine, command: Any, token: Hashable = None) -> None:
         """The local application wants something: what the machine says of it at once has been
@@ -166,10 +158,12 @@ class RuntimeHost(Host):
         return self._dialler.problem(peer)
 
     def hang_up(self, peer: NodeId) -> None:
-        self._drop_spare(peer)
-        link = self._forget(peer)
+        pair, link = self._pairs.part(peer), self._forget(peer)
         if link is not None:
-            link.close("closed")
+            # The one that we talk over first. The peer may not know it yet: a goodbye on the other
+            # would be the end of the link to it.
+            then = None if pair is None else partial(pair.other(link).close, "duplicate")
+            link.close("closed", then)
 
     def send(self, slot: int, effect: Send) -> None:
         message = effect.message
@@ -200,13 +194,21 @@ class RuntimeHost(Host):
 
     def frames_received(self, link: Link, frames: Sequence[Frame]) -> None:
         peer = link.peer.node
+        if self._pairs.hold(link, partial(self.frames_received, link, frames)):
+            return
         connections, codecs, routes, feed = self.connections, self._codecs, self._routes, self.feed
-        for number, payload in frames:
-            if connections.get(peer) is not link and not self._is_spare(link):
+        left = iter(frames)
+        for number, payload in left:
+            if connections.get(peer) is not link and link not in self._pairs:
                 return  # we have closed it, over one of the frames before
             codec = codecs.get(number)
             if codec is None:
-                self._reject(peer, "no-such-protocol")
+                if number != NUMBER:
+                    self._reject(peer, "no-such-protocol")
+                elif payload not in WORDS:
+                    self._reject(peer, "malformed")
+                elif self._pairs.heard(link, payload):
+                    self._pairs.hold(link, partial(self.frames_received, link, list(left)))
                 continue
             try:
                 message = codec.decode(payload)
@@ -229,19 +231,26 @@ class RuntimeHost(Host):
 
     def link_lost(self, link: Link, reason: str) -> None:
         peer = link.peer.node
-        if self._is_spare(link):
-            self._spares.pop(peer).end.cancel()
-        elif self.connections.get(peer) is link:
-            spare = self._spares.pop(peer, None)
-            if spare is not None:
-                spare.end.cancel()
-                if reason == "closed":  # all that was sent on it is here: the other one goes on
-                    self._keep(spare.link)
-                    return
+        if self._pairs.hold(link, partial(self.link_lost, link, reason)):
+            return
+        in_use = self.connections.get(peer) is link
+        pair = self._pairs.part(peer) if link in self._pairs else None
+        if pair is None:
+            if in_use:
+                self._forget(peer)
+                self._guard(self.link_closed, peer, reason)
+            return
+        if reason == "closed" or not (in_use or pair.moved):
+            # All that was said on it is here, or nothing was said: the other one goes on.
+            if in_use:
+                self._keep(pair.other(link))
+        elif in_use:
             self._forget(peer)
             self._guard(self.link_closed, peer, reason)
-            if spare is not None:
-                self._adopt(spare.link)
+            self._adopt(pair.other(link))
+        else:  # what was said on it last is lost, and only a new link tells both sides so
+            self._guard(self.drop_link, peer, reason)
+        pair.release()
 
     def send_queue_changed(self, link: Link, *, high: bool) -> None:
         peer = link.peer.node
@@ -323,7 +332,7 @@ class RuntimeHost(Host):
         if old is None:
             self._adopt(link)
         elif old.dialled != link.dialled and self._is_young(peer):
-            self._keep_one(old, link)
+            self._pair(old, link)
         else:
             self.hang_up(peer)
             self._guard(self.link_closed, peer, "replaced")
@@ -339,17 +348,16 @@ class RuntimeHost(Host):
     def _is_young(self, peer: NodeId) -> bool:
         return self._loop.time() - self._since_s[peer] < seconds(SIMULTANEOUS_NS)
 
-    def _keep_one(self, old: Link, new: Link) -> None:
+    def _pair(self, old: Link, new: Link) -> None:
         """Of two connections to a peer, the one that the smaller id dialled is kept: the other
         end decides alike. Machines need not know."""
         peer = new.peer.node
-        self._drop_spare(peer)
-        wins = new.dialled == (self.node < peer)
-        spare = old if wins else new
-        if wins:
-            self._keep(new)
-        end = self._loop.call_later(seconds(SPARE_NS), self._drop_spare, peer)
-        self._spares[peer] = _Spare(spare, end)
+        before = self._pairs.part(peer)
+        if before is not None:
+            before.other(old).close("duplicate")
+            before.release()
+        kept, spare = (new, old) if new.dialled == (self.node < peer) else (old, new)
+        self._pairs.join(kept, spare)
 
     def _keep(self, link: Link) -> None:
         """Another connection to the same peer takes over: machines need not know."""
@@ -358,16 +366,6 @@ class RuntimeHost(Host):
         if peer in self._room:
             self._room.note(peer, high=False)
             self._guard(lambda: self.queue_changed(peer, high=False))
-
-    def _drop_spare(self, peer: NodeId) -> None:
-        spare = self._spares.pop(peer, None)
-        if spare is not None:
-            spare.end.cancel()
-            spare.link.close("duplicate")
-
-    def _is_spare(self, link: Link) -> bool:
-        spare = self._spares.get(link.peer.node)
-        return spare is not None and spare.link is link
 
     def _forget(self, peer: NodeId) -> Link | None:
         self._room.note(peer, high=False)

@@ -87,6 +87,7 @@ class AuthenticatedLink:
         self._high = False
         self._flush_due = False
         self._held: list[Callable[[], None]] | None = None
+        self._then: list[Callable[[], None]] = []
         self._heard_s = self._watch_s = self._loop.time()
         self._timer = self._loop.call_later(timeout_s, self._refuse, "timeout", "no proof in time")
 
@@ -133,8 +134,12 @@ class AuthenticatedLink:
             self._heard_s = self._loop.time()
             self._carrier.resume_reading()
 
-    def close(self, reason: str) -> None:
+    def close(self, reason: str, then: Callable[[], None] | None = None) -> None:
         """Flush, then close. The reason stays here: the peer hears a plain goodbye."""
+        if then is not None:
+            self._then.append(then)
+        if self._phase is Phase.OVER:
+            self._tell_end()
         if self._phase is Phase.SHAKING or self._gone:
             self._end(reason)
         if self._phase is not Phase.UP:
@@ -350,6 +355,13 @@ class AuthenticatedLink:
         self._held = None
         self._timer.cancel()
         self._carrier.abort(reason)
+        self._tell_end()
+
+    def _tell_end(self) -> None:
+        """Whoever closed it may want to know."""
+        then, self._then = self._then, []
+        for call in then:
+            self._loop.call_soon(call)
 
     def tell(self, call: Callable[..., None], *arguments: Any) -> None:
         """Call the handler, whatever it makes of it."""

@@ -15,7 +15,7 @@ REFUSALS in handshake.py. What a peer says of its own motives is never one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -138,8 +138,12 @@ class Link(Protocol):
         """Read again."""
         ...
 
-    def close(self, reason: str) -> None:
-        """Flush what is queued, then close. The handler is told nothing more about this link."""
+    def close(self, reason: str, then: Callable[[], None] | None = None) -> None:
+        """Flush what is queued, then close. The handler is told nothing more about this link.
+
+        `then` is called once it is over: the peer has read all of it and hung up, or it could not
+        be flushed in time.
+        """
         ...
 
 

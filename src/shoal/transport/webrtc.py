@@ -219,6 +219,10 @@ class WebRTCTransport(Endpoint):
 
     def call_connected(self, call: Call) -> None:
         """The channel is open: shake hands."""
+        binding = call.binding()
+        if binding is None:
+            self.call_failed(call, "closed", "it hung up at once")
+            return
         remaining_s = max(0.0, call.deadline_s - asyncio.get_running_loop().time())
         call.connected()
         self.shake_hands(
@@ -226,7 +230,7 @@ class WebRTCTransport(Endpoint):
             _show(call.peer),
             expects=call.peer,
             outcome=call.outcome if call.dialled else None,
-            binding=call.binding(),
+            binding=binding,
             timeout_s=remaining_s,
             accepts=not call.dialled,
         )

@@ -219,13 +219,17 @@ class Call:
         elif not self._over:
             self._transport.call_failed(self, "malformed", "a channel too many")
 
-    def binding(self) -> bytes:
+    def binding(self) -> bytes | None:
         """What both sides know of this very connection: the certificates that each has shown,
-        the offerer's first. Of the peer's it counts what was shown, not what was said."""
+        the offerer's first. Of the peer's it counts what was shown, not what was said. None: it has
+        hung up again, before we heard that there is a channel."""
         local, sctp = self._connection.local_description, self._connection.sctp
         assert local is not None  # the channel is open
         assert sctp is not None
-        digest = hashlib.sha256(sctp.transport.get_remote_certificates()[0]).digest()
+        shown = sctp.transport.get_remote_certificates()
+        if not shown:
+            return None
+        digest = hashlib.sha256(shown[0]).digest()
         # Of the engine: a peer that is fast enough is here before we have described ourselves.
         own = read_description(local.sdp).fingerprint
         first = local.type == webrtc.RTCSdpType.offer

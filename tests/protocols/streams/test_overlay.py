@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, OpenLink, Send, SetTimer
-from shoal.kernel.records import Delivered, InstructionHandled, Published
+from shoal.kernel.records import (
+    Delivered,
+    InstructionHandled,
+    Published,
+    ReceivedFirst,
+    Rejected,
+    Sent,
+)
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.messages import Close, Open, Status
 from shoal.protocols.streams.overlay import Overlay, State
@@ -206,7 +213,7 @@ TABLE: dict[tuple[str, str], tuple[str, list[object], str, int]] = {
     ("dialling-opened", "Close"): ("dialling", [], "", 0),
     ("dialling-opened", "open timeout"): ("down", [], "release", 1),
     ("dialling-opened", "drop"): ("down", [CLOSE], "release", 1),
-    ("opening", "unwanted"): ("absent", [CLOSE], "release", 1),
+    ("opening", "unwanted"): ("closing", [CLOSE], "", 1),
     ("opening", "link lost"): ("down", [], "", 1),
     ("opening", "Open"): ("active", [ANSWER], "", 1),
     ("opening", "Open answered"): ("active", [], "", 1),
@@ -602,6 +609,40 @@ def test_without_losses_it_takes_no_timer_to_agree_on_a_link(
         pair.instruct(end, linked=True)
     pair.drain()
     assert linked(pair) == (True, True)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["deliver", "connect", "publish"]), st.booleans())))
+@settings(max_examples=500)
+def test_all_that_was_sent_is_taken_though_the_tracker_ends_the_link_at_any_moment(
+    steps: list[tuple[str, bool]],
+) -> None:
+    pair = Pair()
+    for end in (pair.alice, pair.bob):
+        pair.instruct(end, linked=True)
+    apply(pair, steps)
+    for end in (pair.alice, pair.bob):
+        pair.instruct(end, linked=False)
+    pair.drain()
+    for end, other in ((pair.alice, pair.bob), (pair.bob, pair.alice)):
+        arrived = {record.message for record in of_kind(other.records, ReceivedFirst)}
+        assert {record.message for record in of_kind(end.records, Sent)} == arrived
+        assert not of_kind(other.records, Rejected)
+
+
+def test_a_publisher_that_leaves_at_once_is_heard_though_the_tracker_was_faster() -> None:
+    pair = Pair()
+    for end in (pair.alice, pair.bob):
+        pair.instruct(end, linked=True)
+    pair.connect(pair.alice)
+    pair.deliver(pair.alice)  # Bob's Open; hers is on its way to him
+    assert linked(pair) == (True, False)
+    pair.publish(pair.alice)
+    pair.leave_and_join(pair.alice)
+    pair.instruct(pair.bob, linked=False)
+    pair.drain()
+    (published,) = of_kind(pair.alice.records, Published)
+    assert [d.message for d in of_kind(pair.bob.records, Delivered)] == [published.message]
+    assert pair.bob.state is None, "and let go: she has said Close"
 
 
 @given(ops)

@@ -9,8 +9,9 @@ A neighbour's life:
 Data is sent to ACTIVE neighbours only: the peer's Open proves that its own instruction names us,
 so nothing is sent to where it would be dropped. Links are made before others are broken:
 unwanted neighbours stay ACTIVE until every wanted one is ACTIVE or DOWN (the instruction is
-settled), and after our Close we take what is in flight until theirs. One status answers each
-handled instruction; DOWN neighbours are tried again every `retry_ns`, which handles it again.
+settled), and after our Close we take what is in flight until theirs: that of OPENING ones too, who
+may have our Open. One status answers each handled instruction; DOWN neighbours are tried again
+every `retry_ns`, which handles it again.
 """
 
 from __future__ import annotations
@@ -85,11 +86,11 @@ class Overlay:
         effects: list[Effect] = []
         for peer, neighbour in list(self.neighbours.items()):
             neighbour.wanted = peer in wanted
-            if not neighbour.wanted and neighbour.state in (State.DIALLING, State.OPENING):
-                # Nothing depends on it yet, and it must not hold up those who are wanted.
-                if neighbour.state is State.OPENING:
-                    effects.append(Send(Close(self.stream, False), (peer,)))
+            # Who is not linked yet must not hold up those who are wanted.
+            if not neighbour.wanted and neighbour.state is State.DIALLING:
                 effects.extend(self._release(peer))
+            elif not neighbour.wanted and neighbour.state is State.OPENING:
+                effects.extend(self._close(peer, neighbour))  # it may have our Open, and send
         for peer, contact in wanted.items():
             known = self.neighbours.get(peer)
             if known is None or known.state in (State.DOWN, State.CLOSING):
