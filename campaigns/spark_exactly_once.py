@@ -1,8 +1,8 @@
 """A Spark query from one stream through windows into another, of which everything is killed again
 and again: a far subscriber gets every row once, and none that is wrong.
 
-    .venv/bin/python -m campaigns.spark_exactly_once           2 million messages, 40 kills
-    .venv/bin/python -m campaigns.spark_exactly_once --messages 100000 --kills 8 --seed 7
+    .venv/bin/python -m campaigns.spark_exactly_once           2 million messages, 30 kills
+    .venv/bin/python -m campaigns.spark_exactly_once --messages 200000 --kills 8 --seed 7
     .venv/bin/python -m campaigns.spark_exactly_once --json    one object, for machines
 
 Drivers die with their JVMs: after tasks have staged their rows, in the middle of a seal, after rows
@@ -24,10 +24,10 @@ import tempfile
 import time
 from asyncio.subprocess import Process
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -45,83 +45,114 @@ from campaigns.spark_town import (
     content,
     kill_driver,
 )
+from shoal.cli.progress import ProgressLine
 
-MESSAGES, KILLS = 2_000_000, 40
+MESSAGES, KILLS, BATCHES = 2_000_000, 30, 100
 LIVE = 200  # messages that are published while things happen
 LOOK_S = 0.05
+WATCH_S = 1.0
 
-Show = Callable[[str], None]
+
+class SoFar(NamedTuple):
+    """How far a part of it is."""
+
+    said: str
+    fraction: float
 
 
 class Campaign:
     """One run."""
 
-    def __init__(self, folder: Path, sizes: Sizes, lives: Iterator[Life], show: Show) -> None:
+    def __init__(self, folder: Path, sizes: Sizes, lives: Iterator[Life]) -> None:
         self.town = Town(folder)
         self.drivers = 0
         self.far = FarSubscriber(self.town)
         self._folder = folder
         self._sizes = sizes
         self._lives = lives
-        self._show = show
+        self._done: Counter[str] = Counter()
         self._begun: list[Process] = []
 
     async def run(self) -> Counter[str]:
         """All lives; how often things were killed."""
         sizes, town = self._sizes, self.town
-        done: Counter[str] = Counter()
-        await asyncio.to_thread(town.fill, sizes.messages - LIVE)
-        self._show(f"{sizes.messages} messages are signed")
+        with ProgressLine("signing") as line:
+
+            def tell(signed: int) -> None:
+                fraction = signed / sizes.messages
+                line.update(SoFar(f"{signed} of {sizes.messages} messages", fraction))
+
+            await asyncio.to_thread(town.fill, sizes.messages - LIVE, tell)
         async with AsyncExitStack() as stack:
             stack.callback(self._kill_drivers)
             await stack.enter_async_context(town.running())
             stack.push_async_callback(self.far.close)
             await self.far.open()
+            watching = asyncio.create_task(self._watch())
+            stack.callback(watching.cancel)
             publishing = asyncio.create_task(self._publish_live())
             stack.callback(publishing.cancel)
             zombies: list[Process] = []
-            finished = False
             for life in self._lives:
-                finished = await self._live(life, zombies, done)
-                self._show(f"{done.total()} kills, {len(self.far.rows)} rows have arrived")
-                if finished and publishing.done():
+                all_there = publishing.done()
+                finished = await self._live(life, zombies)
+                if finished and all_there:
                     break
-            await publishing
-            if not finished or life.point is not None:  # it may have ended before the last message
-                await self._live(Life(), zombies, done)
+            else:  # the last one ended before the last message
+                await publishing
+                await self._live(Life(), zombies)
+            await publishing  # raises what it failed with
             await self._until_arrived(sizes.expected().total())
-        return done
+        return self._done
+
+    async def _watch(self) -> None:
+        """Say how far it is, as long as it goes on."""
+        with ProgressLine("killing") as line:
+            while True:
+                batch, batches = self._next_batch(), self._sizes.batches
+                said = f"{min(batch, batches)} of {batches} batches, {self._done.total()} kills"
+                said += f", {len(self.far.rows)} rows have arrived"
+                line.update(SoFar(said, min(batch / batches, 1.0)))
+                await asyncio.sleep(WATCH_S)
 
     # One driver
 
-    async def _live(self, life: Life, zombies: list[Process], done: Counter[str]) -> bool:
-        """A driver from its start to its end; whether it worked to the end."""
+    async def _live(self, life: Life, zombies: list[Process]) -> bool:
+        """A driver from its start to its end, or until it stands still; whether it worked to the
+        end."""
         first = self._next_batch()
         driver = await self._driver(life, first + life.batches)
         if life.subscriber:
             await self.far.close()
-            done["subscriber"] += 1
-        harm = asyncio.create_task(self._harm(life, driver, first, done))
+            self._done["subscriber"] += 1
+        harm = asyncio.create_task(self._harm(life, driver, first))
         try:
-            if life.point == ZOMBIE and await self._stands(driver):
-                zombies.append(driver)
-                done[ZOMBIE] += 1
-                return False
-            if life.point == ANY_TIME:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(life.alive_s):
-                        await driver.wait()
-                kill_driver(driver)
-            code, told = await ended(driver)
+            finished = await self._outlive(life, driver, zombies)
         finally:
             await harm
-        if code == -signal.SIGKILL:
-            done[life.point or ""] += 1
-        elif code != 0:
-            raise Failure(f"a driver that was to work failed: {told}")
         if life.subscriber:
             await self.far.open()
-        await self._let_go(zombies)
+        # Who died at any time may not have taken over: then those before him are not refused.
+        if driver not in zombies and life.point != ANY_TIME:
+            await self._let_go(zombies)
+        return finished
+
+    async def _outlive(self, life: Life, driver: Process, zombies: list[Process]) -> bool:
+        """Wait for what becomes of a driver; whether it worked to the end."""
+        if life.point == ZOMBIE and await self._stands(driver):
+            zombies.append(driver)
+            self._done[ZOMBIE] += 1
+            return False
+        if life.point == ANY_TIME:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(life.alive_s):
+                    await driver.wait()
+            kill_driver(driver)
+        code, told = await ended(driver)
+        if code == -signal.SIGKILL:
+            self._done[life.point or ""] += 1
+        elif code != 0:
+            raise Failure(f"a driver that was to work failed: {told}")
         return code == 0
 
     async def _driver(self, life: Life, batch: int) -> Process:
@@ -176,7 +207,7 @@ class Campaign:
 
     # What else happens
 
-    async def _harm(self, life: Life, driver: Process, first: int, done: Counter[str]) -> None:
+    async def _harm(self, life: Life, driver: Process, first: int) -> None:
         """Kill nodes when the driver has begun to work."""
         if life.storage is None and life.publisher is None:
             return
@@ -187,7 +218,7 @@ class Campaign:
         for name, away_s in ((along, life.storage), (PUBLISHER, life.publisher)):
             if name is not None and away_s is not None:
                 await self.town.kill(name)
-                done["storage" if name == along else PUBLISHER] += 1
+                self._done["storage" if name == along else PUBLISHER] += 1
                 await asyncio.sleep(away_s)
                 await self.town.start(name)
 
@@ -204,9 +235,14 @@ class Campaign:
             await stream.publish(content(sizes.messages, end_ms), partition=0, durable=True)
 
     async def _until_arrived(self, count: int) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while len(self.far.rows) < count:
-                await asyncio.sleep(LOOK_S)
+        """Or until nothing more comes: then it is told what is missing."""
+        had, since_s = -1, time.monotonic()
+        while (have := len(self.far.rows)) < count:
+            if have != had:
+                had, since_s = have, time.monotonic()
+            elif time.monotonic() - since_s > PATIENCE_S:
+                return
+            await asyncio.sleep(LOOK_S)
         await asyncio.sleep(1)  # nothing more comes
 
     # The checkpoint
@@ -244,14 +280,12 @@ async def ended(driver: Process) -> tuple[int, str]:
     return driver.returncode, (out + err).decode()
 
 
-def run(
-    folder: Path, sizes: Sizes, lives: Sequence[Life] | Iterator[Life], show: Show
-) -> dict[str, Any]:
+def run(folder: Path, sizes: Sizes, lives: Iterable[Life]) -> dict[str, Any]:
     """What was killed, and what arrived; Failure if a row is lost, double or wrong."""
     begin_s = time.monotonic()
 
     async def main() -> tuple[Counter[str], Campaign]:
-        campaign = Campaign(folder, sizes, iter(lives), show)
+        campaign = Campaign(folder, sizes, iter(lives))
         return await campaign.run(), campaign
 
     done, campaign = asyncio.run(main())
@@ -282,20 +316,15 @@ def main() -> None:
     )
     parser.add_argument("--messages", type=int, default=MESSAGES)
     parser.add_argument("--kills", type=int, default=KILLS, help="drivers that do not end well")
-    parser.add_argument("--batches", type=int, default=100, help="micro-batches, about")
+    parser.add_argument("--batches", type=int, default=BATCHES, help="micro-batches, about")
     parser.add_argument("--seed", type=int, default=1, help="other moments for another number")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     options = parser.parse_args()
-    begin_s = time.monotonic()
-
-    def show(text: str) -> None:
-        print(f"{time.monotonic() - begin_s:7.0f} s  {text}", file=sys.stderr, flush=True)
-
     sizes = Sizes(messages=options.messages, batches=options.batches)
     lives = random_lives(random.Random(options.seed), options.kills)
     with tempfile.TemporaryDirectory(prefix="shoal-spark-") as folder:
         try:
-            result = run(Path(folder), sizes, lives, show)
+            result = run(Path(folder), sizes, lives)
         except Failure as failure:
             sys.exit(f"--seed {options.seed}: {failure}")
     if options.json:

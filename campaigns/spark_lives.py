@@ -15,6 +15,7 @@ ANY_TIME = "at any time"
 LATER_BATCHES_MAX = 4  # a driver that dies at a point has so many batches before at most
 ALIVE_S_MAX = 40.0  # a driver that dies at any time
 AWAY_S_MAX = 8.0  # a node that was killed
+ZOMBIES_MAX = 2  # that stand still at once: each is a JVM of more than a gigabyte
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     publisher: float | None = None
     """The publishing node dies with the first batch, for so many seconds."""
     subscriber: bool = False
-    """The subscriber goes, and comes back when this driver has ended."""
+    """The subscriber goes, and comes back when this driver has ended or stands still."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,9 +67,13 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 def random_lives(rng: random.Random, kills: int) -> Iterator[Life]:
     """So many that end badly, and one that does not."""
+    zombies = 0
     for _ in range(kills):
+        ends = (*POINTS, ANY_TIME) if zombies == ZOMBIES_MAX else (*POINTS, ANY_TIME, ZOMBIE)
+        point = rng.choice(ends)
+        zombies = zombies + 1 if point == ZOMBIE else 0
         yield Life(
-            point=rng.choice((*POINTS, ANY_TIME, ZOMBIE)),
+            point=point,
             batches=rng.randrange(LATER_BATCHES_MAX),
             alive_s=rng.uniform(0, ALIVE_S_MAX),
             storage=rng.uniform(0, AWAY_S_MAX) if rng.random() < 0.3 else None,

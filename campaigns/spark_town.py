@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -126,9 +126,9 @@ listen = "{self.gateways[name]}"
 """,
         )
 
-    def fill(self, messages: int) -> None:
-        """Have both storage nodes keep so many messages."""
-        signed = said(messages)
+    def fill(self, messages: int, tell: Callable[[int], None]) -> None:
+        """Have both storage nodes keep so many messages; says how many are there."""
+        signed, there = said(messages), 0
         with (
             Store(self.folder / "store-a", SystemEntropy()) as a,
             Store(self.folder / "store-b", SystemEntropy()) as b,
@@ -139,6 +139,8 @@ listen = "{self.gateways[name]}"
                 held = {message.id: message for message in some}
                 _follow(b, a, held)
                 _follow(a, b, held)
+                there += len(some)
+                tell(there)
 
     # Processes
 

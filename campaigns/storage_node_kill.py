@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -44,6 +43,7 @@ from shoal.node.network_file import (
     TrackerSection,
 )
 from shoal.storage.store import Store
+from tests.node.network import free_port
 
 MODULE = "campaigns.storage_node_kill"
 PUBLISHERS = 8  # messages under way at once
@@ -72,12 +72,9 @@ def secret_of(name: str) -> bytes:
 
 
 def entry(name: str) -> PeerEntry:
-    """Where a node is; its port is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    """Where a node is; its port is free, also while the node is dead."""
     key = PrivateKey.from_bytes(secret_of(name))
-    return PeerEntry(show_node_id(key.address), (f"ws://127.0.0.1:{port}",))
+    return PeerEntry(show_node_id(key.address), (f"ws://127.0.0.1:{free_port()}",))
 
 
 # The node that is killed

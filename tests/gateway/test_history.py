@@ -92,11 +92,18 @@ def test_messages_come_as_lines_from_any_node() -> None:
     in_archive(scenario)
 
 
+async def publish_much(town: Archive) -> None:
+    """More than all that lies between a reader and a disk takes."""
+    publisher = await town.publisher()
+    for _ in range(10):
+        await asyncio.gather(
+            *(publisher.publish({"padding": "x" * 40_000}, durable=True) for _ in range(30))
+        )
+
+
 def test_a_slow_client_is_waited_for_and_one_that_goes_ends_the_read() -> None:
     async def scenario(town: Archive) -> None:
-        publisher = await town.publisher()
-        for number in range(300):
-            await publisher.publish({"number": number, "padding": "x" * 40_000}, durable=True)
+        await publish_much(town)
         node = await town.open()
         async with gateway_of(node) as client:
             host, port = client.address.removeprefix("http://").split(":")
@@ -128,9 +135,7 @@ def test_a_client_that_takes_nothing_is_parted_with(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(gateway_history, "STALLED_S", 0.5)
 
     async def scenario(town: Archive) -> None:
-        publisher = await town.publisher()
-        for number in range(300):
-            await publisher.publish({"number": number, "padding": "x" * 40_000}, durable=True)
+        await publish_much(town)
         node = await town.open()
         async with gateway_of(node) as client:
             host, port = client.address.removeprefix("http://").split(":")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -9,13 +11,20 @@ import msgspec
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.base.ids import StreamId
+from shoal.base.ids import StreamId, show_node_id
 from shoal.identity import SeededEntropy
-from shoal.identity.topics.canonical import decode_descriptor
-from shoal.node import NetworkFile, Node
-from shoal.node.network_file import StorageSection
+from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
+from shoal.identity.topics.cid import Cid, cid_of, show_cid
+from shoal.identity.topics.descriptors import EventDescriptor, EventMetadata
+from shoal.identity.topics.signing import publish_event, sign_event
+from shoal.node import Event, NetworkFile, Node
+from shoal.node.network_file import DhtSection, PeerEntry, StorageSection, StreamSettings
+from shoal.node.storage_role import StorageRole
+from shoal.node.terms import Terms
+from shoal.node.topic_logs import TopicLogs
 from tests.node.network import run
 from tests.node.topics import TopicTown
+from tests.support.topics import ALICE, BOB, TOPIC_CID, peer
 from tests.transport.recorder import until
 
 
@@ -55,6 +64,55 @@ def held(node: Node, topic: str) -> int:
     logs = node.topic_logs
     assert logs is not None
     return logs.store.heads(StreamId(topic), 0)[logs.store.log].last
+
+
+def test_what_is_from_another_time_is_left_out_and_an_event_is_one_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A stamp of next year would push the watermark of all queries, and retention's horizon."""
+    now_ms = time.time_ns() // 1_000_000
+    placed = [
+        published(b"late", now_ms - 3_600_000),
+        published(b"next year", now_ms + 365 * 86_400_000),
+        published(b"1950", -600_000_000_000),
+        published(b"early", now_ms + 30_000),
+        published(b"late", now_ms - 3_600_000, parent=cid_of(b"another")),
+    ]
+    section = StorageSection(folder="store", topics=(show_cid(TOPIC_CID),))
+    network = NetworkFile(storage=section, dht=DhtSection(), folder=str(tmp_path))
+    role = StorageRole(Terms(network), section, ALICE.address, SeededEntropy("x"))
+    logs = TopicLogs(role, section)
+    topic = StreamId(show_cid(TOPIC_CID))
+    events = [Event(cid_of(encode_descriptor(one)), one) for one in placed]
+
+    async def main() -> None:
+        await logs._append(topic, events)
+        await logs.close()
+
+    asyncio.run(main())
+    rows = role.store.log_read(role.store.log, topic, 0, 0, 10).rows
+    assert [row.signed for row in rows] == [encode_descriptor(placed[n]) for n in (0, 3)]
+    assert (logs.left_out, caplog.text.count("is left out")) == (2, 2)
+    role.store.close()
+
+
+def published(payload: bytes, created_ms: int, parent: Cid | None = None) -> EventDescriptor:
+    event = EventDescriptor(TOPIC_CID, peer(ALICE), payload, EventMetadata(created_ms))
+    return publish_event(sign_event(event, ALICE), BOB if parent else ALICE, parent)
+
+
+def test_nobody_can_have_a_message_kept_in_a_topic_s_place(tmp_path: Path) -> None:
+    """Where a node keeps whatever stream it is asked to, the CID of a topic is no stream."""
+    id = show_node_id(ALICE.address)
+    network = NetworkFile(
+        storage_nodes=(PeerEntry(id, ("ws://127.0.0.1:1",)),),
+        streams=(StreamSettings(storage=(id,)),),
+        folder=str(tmp_path),
+    )
+    role = StorageRole(Terms(network), StorageSection(), ALICE.address, SeededEntropy("x"))
+    assert role.keeps(StreamId(f"{id}/any"))
+    assert not role.keeps(StreamId(show_cid(TOPIC_CID)))
+    role.store.close()
 
 
 def test_topics_need_the_dht() -> None:

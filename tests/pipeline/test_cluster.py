@@ -25,17 +25,19 @@ import pyspark
 import pytest
 
 from shoal.cli.app import main as run_command
-from shoal.kernel.tables import RUN_FILE
+from shoal.kernel.run_header import RUN_FILE
 from shoal.lab.catalogue import find_scenario
 from shoal.lab.places import ThisProcess
 from shoal.lab.plan import load_plan
 from shoal.lab.sweep import run_plan
 from shoal.pipeline import package as packing
 from shoal.pipeline import session
+from shoal.pipeline.class_archive import archive_options
 from shoal.pipeline.java import find_java
 from shoal.pipeline.package import package
 from shoal.pipeline.revision import PACKED
 from tests.node.network import free_port
+from tests.pipeline.interpreted import INTERPRETED
 from tests.pipeline.outbox_thread import far_subscriber
 from tests.support.log_server import STREAM, LogServer, signed
 
@@ -96,6 +98,12 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "JAVA_HOME": java, "SPARK_HOME": str(SPARK_HOME), **more}
 
 
+def quick_java() -> str:
+    """A JVM that lives for seconds compiles little, and begins with the classes of the archive."""
+    java = find_java(os.environ, Path(sys.prefix))
+    return " ".join(["-XX:TieredStopAtLevel=1", *archive_options(java)])
+
+
 @contextmanager
 def daemon(folder: Path, name: str, kind: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     """A daemon of Spark that is ready for others, stopped at the end by its id."""
@@ -106,10 +114,11 @@ def daemon(folder: Path, name: str, kind: str, *words: str) -> Iterator[subproce
     ]  # fmt: skip
     settings = environment(
         SPARK_LOCAL_IP=LOOPBACK,
-        # Without settings it says what happens; errors alone would not tell when it is ready.
-        SPARK_CONF_DIR=str(folder),
+        # Without settings it says what happens; errors alone would not tell when it is ready. And
+        # with a folder that is there, classes would not be taken from the archive.
+        SPARK_CONF_DIR=str(folder / "none"),
         SPARK_DAEMON_MEMORY="256m",
-        SPARK_DAEMON_JAVA_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        SPARK_DAEMON_JAVA_OPTS=f"{quick_java()} -XX:+UseSerialGC",
     )
     with (
         log.open("wb") as output,
@@ -214,6 +223,8 @@ def test_a_cluster_gives_what_one_machine_gives(
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
+        "spark.executor.extraJavaOptions": quick_java(),
+        **INTERPRETED,
     }
     with driver(
         bare_python,

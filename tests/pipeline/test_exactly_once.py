@@ -25,7 +25,7 @@ LIVES = (
 
 
 def test_every_row_arrives_once_whoever_dies_and_whenever(tmp_path: Path) -> None:
-    result = run(tmp_path, SIZES, LIVES, print)
+    result = run(tmp_path, SIZES, LIVES)
     kinds = {AFTER_STAGE, IN_SEAL, AFTER_PUBLISH, ZOMBIE, "storage", "publisher", "subscriber"}
     assert result["kills"] == dict.fromkeys(sorted(kinds), 1)
     assert (result["rows"], result["lost"], result["double"]) == (5_000, 0, 0)

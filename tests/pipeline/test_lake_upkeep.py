@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +106,11 @@ def test_the_command_keeps_up_both_tables(lake: Lake, capsys: pytest.CaptureFixt
     told = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["table"] for line in told] == [lake.table, lake.quarantine]
     assert [line["files_after"] for line in told] == [2, 1]
-    lake_upkeep(lake.table, forget_days=1)
+    days = (datetime.now(UTC).date() - date(2026, 11, 17)).days
+    lake_upkeep(lake.table, forget_days=days + 1)
     assert f"{lake.table}: 2 files are 2 now" in capsys.readouterr().out
+    lake_upkeep(lake.table, forget_days=days)
+    assert f"{lake.table}: 2 files are 1 now" in capsys.readouterr().out
 
 
 def test_a_batch_without_an_end_does_not_lose_its_files(lake: Lake) -> None:

@@ -9,12 +9,10 @@ from contextlib import AsyncExitStack
 from shoal.base.offsets import Offset
 from shoal.gateway import Gateway
 from shoal.node import Node
-from shoal.pipeline.sources.following import Follower
-from shoal.pipeline.sources.options import SourceOptions, parse_options
-from shoal.pipeline.sources.ranges import EVERYTHING, ranges_between
-from shoal.pipeline.sources.reading import read_range
+from shoal.pipeline.sources.options import parse_options
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.support.log_server import numbers
+from tests.support.source_reads import read_on
 from tests.transport.recorder import until
 
 
@@ -24,18 +22,6 @@ async def gateway_of(node: Node, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(gateway.close)
     await gateway.open("127.0.0.1:0")
     return gateway
-
-
-def read_on(options: SourceOptions, at: Offset) -> tuple[Offset, list[str]]:
-    """All that is new, batch by batch."""
-    follower, found = Follower(options), []
-    while (ahead := follower.ahead(at, limit=50)).offset != at:
-        for part in ranges_between(at, ahead.offset):
-            for batch in read_range(options, part, EVERYTHING):
-                found += batch.column("value").to_pylist()
-        at = ahead.offset
-    follower.close()
-    return at, found
 
 
 def followed(node: Node, other: Node, count: int) -> bool:

@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
+from pyspark.sql.types import StructType
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
 from shoal.base.offsets import Offset, PartitionOffset
 from shoal.pipeline.sources.checkpoints import Checkpoint, from_spark, to_spark
 from shoal.pipeline.sources.options import KNOWN, parse_options
+from shoal.pipeline.sources.source import DefaultSource
 
 OWNER = "0x" + "ab" * 20
 STREAM = StreamId(f"{OWNER}/city")
@@ -121,3 +123,11 @@ def test_a_checkpoint_of_another_stream_is_refused() -> None:
         from_spark(StreamId(f"{OWNER}/tram"), kept)
     with pytest.raises(UsageError, match="of stream None"):
         from_spark(STREAM, {"offset": 5})
+
+
+def test_a_schema_that_does_not_fit_names_the_columns() -> None:
+    source = DefaultSource({"servers": "http://127.0.0.1:1", "stream": STREAM})
+    assert source.reader(source.schema()) is not None
+    for make in (source.reader, source.streamReader):
+        with pytest.raises(UsageError, match=r"always stream, partition, log.*leave `schema` out"):
+            make(StructType().add("value", "string"))

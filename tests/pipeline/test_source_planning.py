@@ -141,7 +141,9 @@ def test_there_are_no_rows_in_a_move() -> None:
     start, end = Offset({0: at(A, 5)}), Offset({0: at(B, 7, A=5)})
     assert ranges_between(start, end) == []
     (part,) = ranges_to(start, Offset({0: at(B, 20)}))
-    assert part == LogRange(partition=0, log=B, after=0, upto=20, minus={A: 5})
+    assert part == LogRange(partition=0, log=B, after=0, upto=20, minus={A: 5}, fresh=True)
+    (part,) = ranges_to(Offset({0: at(A, 5, B=2)}), Offset({0: at(B, 20)}))
+    assert part == LogRange(partition=0, log=B, after=2, upto=20, minus={A: 5})
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 20))

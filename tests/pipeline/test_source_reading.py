@@ -11,20 +11,22 @@ from itertools import permutations
 from pathlib import Path
 from random import Random
 from time import time_ns
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
 from shoal.base.errors import HistoryUnavailable, NotFound, OffsetExpired, UsageError
 from shoal.base.ids import StreamId
-from shoal.base.offsets import Offset, PartitionOffset
+from shoal.base.offsets import Offset, PartitionOffset, format_offset
 from shoal.base.units import S_NS
 from shoal.pipeline.sources import leases
+from shoal.pipeline.sources.batch import BatchReader, RangePartition
 from shoal.pipeline.sources.following import Follower
 from shoal.pipeline.sources.leases import LeaseKeeper
 from shoal.pipeline.sources.options import SourceOptions, parse_options
 from shoal.pipeline.sources.planning import Target
-from shoal.pipeline.sources.ranges import EVERYTHING, LogRange, RowFilter, ranges_between
+from shoal.pipeline.sources.ranges import EVERYTHING, LogRange, RowFilter, ranges_between, ranges_to
 from shoal.pipeline.sources.reading import read_range
 from tests.support.log_server import (
     BOB,
@@ -326,6 +328,38 @@ def test_rows_that_retention_took_end_the_query_unless_told_otherwise(a: LogServ
     assert query.got == list(range(10, 15))
 
 
+def test_a_log_that_is_come_back_to_may_have_lost_rows_meanwhile(
+    a: LogServer, b: LogServer
+) -> None:
+    a.append(signed(n) for n in range(4))
+    b.append((signed(n) for n in range(10)), now_ns=time_ns() - 2 * HOUR_NS)
+    b.follow(a)
+    b.append(signed(n) for n in range(10, 15))
+    a.die()
+    query = Query(a, b)
+    query.at = Offset({0: PartitionOffset(a.store.log, 4, {b.store.log: 2})})
+    expire(b)
+    with pytest.raises(OffsetExpired, match="has expired"):
+        query.run()
+    query.options = options(a, b, failOnDataLoss="false")
+    query.run()
+    assert query.got == list(range(10, 15))
+
+
+def test_a_given_end_in_another_log_begins_where_that_log_begins(
+    a: LogServer, b: LogServer
+) -> None:
+    """What retention took there was read in the first log, or nothing says that it was not."""
+    a.append(signed(n) for n in range(4))
+    b.append((signed(n) for n in range(4)), now_ns=time_ns() - 2 * HOUR_NS)
+    b.follow(a)
+    b.append(signed(n) for n in range(4, 8))
+    expire(b)
+    end = Offset({0: PartitionOffset(b.store.log, 7)})
+    parts = ranges_to(Offset({0: PartitionOffset(a.store.log, 4)}), end)
+    assert rows_of(options(a, b), parts) == [4, 5, 6]
+
+
 def test_leases_keep_what_a_query_has_not_read(
     a: LogServer, b: LogServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,6 +379,38 @@ def test_leases_keep_what_a_query_has_not_read(
     wait_for(lambda: held() == [7, 7])
     keeper.release()
     assert held() == []
+
+
+def test_a_query_that_goes_on_along_another_log_has_its_lease_at_once(
+    a: LogServer, b: LogServer
+) -> None:
+    a.append(signed(n) for n in range(10))
+    b.append(signed(n) for n in range(10))
+    keeper = LeaseKeeper(options(a, b))
+
+    def held() -> list[tuple[UUID, int]]:
+        leases = [lease for server in (a, b) for lease in server.store.leases()]
+        return [(lease.log, lease.after_seq) for lease in leases]
+
+    keeper.hold(Offset({0: PartitionOffset(a.store.log, 4)}))
+    wait_for(lambda: held() == [(a.store.log, 4)])
+    keeper.hold(Offset({0: PartitionOffset(b.store.log, 6, {a.store.log: 4})}))
+    wait_for(lambda: (b.store.log, 6) in held())
+    keeper.release()
+    assert held() == []
+
+
+def test_a_batch_holds_a_lease_on_every_log_that_it_reads(a: LogServer, b: LogServer) -> None:
+    a.append(signed(n) for n in range(10))
+    b.follow(a)
+    b.append(signed(n) for n in range(10, 15))
+    a.die()
+    start = format_offset(Offset({0: PartitionOffset(a.store.log, 4)}))
+    batch = BatchReader(options(a, b, startingOffsets=start, endingOffsets="latest"))
+    parts = [task.part for task in batch.partitions() if isinstance(task, RangePartition)]
+    assert [(part.log, part.after) for part in parts] == [(a.store.log, 4), (b.store.log, 10)]
+    leases = [(lease.log, lease.after_seq) for lease in b.store.leases()]
+    assert sorted(leases) == sorted((part.log, part.after) for part in parts)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark
 
 from shoal.pipeline.jobs.vehicles import RowsDropped, start_live, write
 from shoal.pipeline.vehicles.clean import READING, good_readings, parse_readings
-from shoal.pipeline.vehicles.fleet import Fleet, FleetSettings, in_sent_order
+from shoal.pipeline.vehicles.fleet import Fleet, FleetSettings, Message, in_sent_order
 from shoal.pipeline.vehicles.lateness import late_readings, positions
 from shoal.pipeline.vehicles.rules import Rules
 from shoal.pipeline.vehicles.tables import vehicle_tables
@@ -31,16 +32,40 @@ FLUSH_S = 2 * HOUR_S
 FLUSH_HOUR = "2026-03-01T09"
 SOME_LATE = Rules(lateness_s=30.0)
 NONE_LATE = Rules(lateness_s=100.0)
-"""The fleet holds messages back for up to ninety seconds."""
+"""Messages are held back for up to ninety seconds, and a few more on their way."""
+HELD_S = 90.0
+SETTINGS = FleetSettings(
+    vehicles=20, routes=2, rate=3.0, duration_s=HOUR_S, stuck=2, bunches=1,
+    dropouts_per_hour=12.0, malformed=0.01, repeated=0.01,
+)  # fmt: skip
+INCIDENTS = Fleet(SETTINGS).incidents
+UNHEARD, PUNCTUAL = INCIDENTS.stuck
+(BUNCH,) = INCIDENTS.bunches
+
+
+def messages() -> Iterator[Message]:
+    """An hour in which the fleet holds messages back, and more so where it matters to alerts: a
+    vehicle is not heard in time while it is stuck, nor one of a bunch when the bunch begins. On
+    the way of the other stuck vehicle all is heard in time."""
+    punctual = f'"route":"{PUNCTUAL.route}","direction":{PUNCTUAL.direction},'.encode()
+    unheard = {
+        UNHEARD.vehicle: (UNHEARD.start_s, UNHEARD.end_s),
+        BUNCH.vehicles[1]: (BUNCH.start_s, BUNCH.start_s + 300.0),
+    }
+    for message in Fleet(SETTINGS).messages():
+        second = (message.time_ms - SETTINGS.start_ms) / 1000
+        start_s, end_s = unheard.get(message.vehicle, (0.0, 0.0))
+        if start_s <= second < end_s:
+            yield message._replace(sent_ms=message.time_ms + int(HELD_S * 1000))
+        elif punctual in message.content:
+            yield message._replace(sent_ms=message.time_ms)
+        else:
+            yield message
 
 
 @pytest.fixture(scope="module")
 def hour(tmp_path_factory: pytest.TempPathFactory) -> str:
-    settings = FleetSettings(
-        vehicles=20, routes=2, rate=3.0, duration_s=HOUR_S, stuck=2, bunches=1,
-        dropouts_per_hour=12.0, malformed=0.01, repeated=0.01,
-    )  # fmt: skip
-    rows = source_rows(in_sent_order(Fleet(settings).messages()))
+    rows = source_rows(in_sent_order(messages()))
     step = -(-len(rows) // FILES)
     parts = [rows[begin : begin + step] for begin in range(0, len(rows), step)]
     flush = said_row(FLUSH_S, vehicle="flush", route="flush", seq=len(rows) + 1)
@@ -48,22 +73,13 @@ def hour(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_source(tmp_path_factory.mktemp("hour"), parts)
 
 
-SMALL_BATCHES = {
-    # Every batch of every operator costs a task for each of them.
-    "spark.sql.shuffle.partitions": "1",
-    # Compiling takes longer than interpreting a thousand rows.
-    "spark.sql.codegen.wholeStage": "false",
-}
-
-
 @pytest.fixture(autouse=True, scope="module")
 def small_batches(spark: SparkSession) -> Iterator[None]:
-    before = {name: str(spark.conf.get(name)) for name in SMALL_BATCHES}
-    for name, value in SMALL_BATCHES.items():
-        spark.conf.set(name, value)
+    """Every batch of every operator costs a task for each partition."""
+    before = str(spark.conf.get("spark.sql.shuffle.partitions"))
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
     yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
+    spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
 def stream(spark: SparkSession, folder: str) -> DataFrame:
@@ -104,6 +120,12 @@ def of(name: str, rows: Counter[Any]) -> Counter[Any]:
     return Counter({row: count for row, count in rows.items() if row[0] == name})
 
 
+def ways(rows: Counter[Any]) -> set[tuple[str, int]]:
+    """The routes and directions that rows are about."""
+    said = [json.loads(value) for _, value in rows]
+    return {(row["route"], row["direction"]) for row in said}
+
+
 def test_history_and_live_are_the_same_when_nothing_is_late(
     spark: SparkSession, hour: str, tmp_path: Path
 ) -> None:
@@ -118,7 +140,7 @@ def test_history_and_live_are_the_same_when_nothing_is_late(
 def test_history_and_live_differ_by_what_is_late_and_by_nothing_else(
     spark: SparkSession, hour: str, tmp_path: Path
 ) -> None:
-    names = ("trips", "speeds", "late")
+    names = ("alerts", "trips", "speeds", "late")
     live = run_live(spark, hour, SOME_LATE, tmp_path, names)
     # Without the rows of `late`, history is what live was.
     assert live == history(spark, hour, SOME_LATE, names, include_late=False)
@@ -128,6 +150,15 @@ def test_history_and_live_differ_by_what_is_late_and_by_nothing_else(
     assert of("late", live) == of("late", everything)
     assert of("speeds", live) != of("speeds", everything)
     assert of("trips", live) != of("trips", everything)
+    # Alerts are about all vehicles of a route and direction, so it is there that one may be
+    # missing, or begin at another time: where nothing was late they are the same.
+    heard, all_heard = of("alerts", live), of("alerts", everything)
+    unheard, bunch = (UNHEARD.route, UNHEARD.direction), (BUNCH.route, BUNCH.direction)
+    assert ways(all_heard - heard) == {unheard, bunch}
+    assert ways(heard - all_heard) == {bunch}
+    assert {unheard, bunch} <= ways(of("late", live))
+    assert ways(heard & all_heard) == {(PUNCTUAL.route, PUNCTUAL.direction)}
+    assert (PUNCTUAL.route, PUNCTUAL.direction) not in ways(of("late", live))
 
 
 def test_the_readings_of_history_are_those_of_live_and_the_late_ones(

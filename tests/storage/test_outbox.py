@@ -45,9 +45,10 @@ def stage(
     task: int = 0,
     chunk: int = 0,
     stream: int = 0,
+    now_ns: int = NOW_NS,
 ) -> bool:
     at = ChunkPlace("q", 1, batch, task, 0, chunk)
-    return box.stage(at, {stream: [(1, row) for row in rows]}, NOW_NS)
+    return box.stage(at, {stream: [(1, row) for row in rows]}, now_ns)
 
 
 def sent(box: Outbox, after: int = -1, now_ns: int = NOW_NS) -> Sending:
@@ -198,6 +199,30 @@ def test_what_a_dead_job_staged_goes_by_age_and_a_batch_write_is_forgotten(tmp_p
     assert [query.query for query in box.state()] == ["q", "stays"]
     box.sweep(NOW_NS + 101 * S_NS)
     assert [query.query for query in box.state()] == ["stays"]
+
+
+def test_a_job_that_takes_long_keeps_what_its_first_tasks_staged(tmp_path: Path) -> None:
+    """Also over a restart: while some task of the batch hands in, its job is not dead."""
+    box = opened(tmp_path / "box", staged_ns=10 * S_NS, sweep_max=1)
+    box.take_epoch("q", "r", STREAM, False, NOW_NS)
+    for task in range(4):
+        stage(box, [b"%d" % task], task=task, now_ns=NOW_NS + 8 * task * S_NS)
+    for _ in range(2):
+        while box.sweep(NOW_NS + 33 * S_NS):
+            pass
+        box.close()
+        box = opened(tmp_path / "box", staged_ns=10 * S_NS, sweep_max=1)
+    size_bytes = box.size_bytes
+    while box.sweep(NOW_NS + 35 * S_NS):
+        pass
+    assert (size_bytes > 0, box.size_bytes) == (True, 0), "and then it is"
+    for task in range(2):
+        stage(box, [b"%d" % task], task=task, now_ns=NOW_NS + (40 + 8 * task) * S_NS)
+    while box.sweep(NOW_NS + 55 * S_NS):
+        pass
+    sealed = box.seal("q", 1, 0, [Attempt(0, 0, 1), Attempt(1, 0, 1)], NOW_NS + 55 * S_NS)
+    assert sealed.rows == 2
+    box.close()
 
 
 def test_files_of_others_and_damage_are_refused_by_name(tmp_path: Path) -> None:

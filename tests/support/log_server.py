@@ -19,9 +19,9 @@ from shoal.gateway.log import Logs
 from shoal.gateway.routes import Table
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.stream_message import JSON, Body, encode_body
+from shoal.protocols.streams.history.kept import read_kept
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.config import DEFAULTS, StoreConfig
-from shoal.storage.disk import verified
 from shoal.storage.rows import ReplicaRow
 from shoal.storage.store import Store
 
@@ -108,7 +108,10 @@ class LogServer:
             after = 0 if held is None else held.last
             while after < min(upto, place.logs[log].last):
                 page = other.store.log_read(log, stream, partition, after, min(1000, upto - after))
-                rows = [ReplicaRow(r.seq, r.ingest_ns, r.id, verified(r.signed)) for r in page.rows]
+                rows = [
+                    ReplicaRow(r.seq, r.ingest_ns, r.id, read_kept(stream, r.signed).message)
+                    for r in page.rows
+                ]
                 self.store.append_replica(log, stream, partition, rows, time_ns())
                 after = page.through
 

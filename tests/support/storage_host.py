@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,6 +17,7 @@ from shoal.kernel.machine import Machine
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.history.config import StorageConfig, SyncConfig
+from shoal.protocols.streams.history.kept import Permits
 from shoal.protocols.streams.history.storage_node import StorageNode
 from shoal.protocols.streams.history.sync import StorageSync
 from shoal.protocols.streams.history.wire import HistoryCodec
@@ -43,14 +44,23 @@ class StorageHost(FakeHost):
         sync_config: SyncConfig | None = None,
         store_config: StoreConfig = DEFAULTS,
         permissions: bool = False,
+        permits: Permits = lambda _: False,
+        signed: Callable[[Verify], bool] = is_signed,
     ) -> None:
+        """`signed` checks signatures: with topics they are real ones."""
+        self._signed = signed
         self.store_below = Store(folder, SeededEntropy(node), store_config)
         self.port = StoreDisk(self.store_below)
         contacts = tuple(Contact(peer) for peer in peers)
         access = AccessTable() if permissions else None
         self.storage = StorageNode(node, lambda stream: stream in streams, config, access)
         self.sync = StorageSync(
-            node, lambda _: contacts, Random(1), sync_config, closed=permissions
+            node,
+            lambda _: contacts,
+            Random(1),
+            sync_config,
+            closed=permissions,
+            permits=permits,
         )
         machines: list[Machine] = [self.storage, self.sync]
         super().__init__(node, machines)
@@ -60,7 +70,7 @@ class StorageHost(FakeHost):
     def finish_one(self, *, valid: bool = True) -> None:
         slot, work = self.slow_work.popleft()
         if isinstance(work, Verify):
-            self.feed(slot, Verified(work.token, is_signed(work)))
+            self.feed(slot, Verified(work.token, self._signed(work)))
         elif isinstance(work, CheckAccess):
             self.slow_work.appendleft((slot, work))
             super().finish_one()

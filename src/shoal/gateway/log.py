@@ -52,7 +52,10 @@ from shoal.gateway.log_reading import LogQuestion, read_json_page, read_page
 from shoal.gateway.routes import Parameter, Route
 from shoal.gateway.values import Explained, Values
 from shoal.identity.stream_message import decode_body
-from shoal.identity.topics.cid import parse_cid, show_cid
+from shoal.identity.topics.canonical import decode_descriptor
+from shoal.identity.topics.cid import cid_of, parse_cid, show_cid
+from shoal.identity.topics.descriptors import EventDescriptor
+from shoal.identity.topics.signing import signer_of
 from shoal.storage.rows import Lease, LogId, LogPage, Row
 from shoal.storage.store import Store
 
@@ -110,6 +113,8 @@ class Logs:
     ) -> None:
         """Of streams, or of topics, by their CIDs, below /topics/{cid}."""
         self._base = "/topics/{cid}" if topics else "/streams/{id}"
+        # Events are found by their authors, whoever published them.
+        self._filters = (FROM, TO) if topics else (FROM, TO, PUBLISHER)
         self._store = store
         self._node = node
         self._keeps = keeps
@@ -163,7 +168,7 @@ class Logs:
             summary="Rows of a storage node's log after a seq",
             access="read",
             parameters=(
-                *(_PARTITION, _LOG, _AFTER, _UPTO, _LIMIT, _MINUS, FROM, TO, PUBLISHER, _FORMAT),
+                *(_PARTITION, _LOG, _AFTER, _UPTO, _LIMIT, _MINUS, *self._filters, _FORMAT),
             ),
             answer=dict[str, Any],
         )
@@ -193,7 +198,7 @@ class Logs:
                 minus=values.minus("minus"),
                 from_ms=_ms(values.time("from")),
                 to_ms=_ms(values.time("to")),
-                publisher=values.node("publisher"),
+                publisher=values.node("publisher") if PUBLISHER in self._filters else None,
             )
             values.check_all_known()
             if for_people:
@@ -319,12 +324,15 @@ def _shown(log: LogId, page: LogPage, *, topic: bool) -> dict[str, Any]:
 
 def _shown_event(row: Row) -> dict[str, Any]:
     """Of a topic: programs that want more of it decode its block."""
+    event = decode_descriptor(row.signed)
+    assert isinstance(event, EventDescriptor)  # nothing else is appended
+    assert event.publisher is not None
     return {
         "seq": row.seq,
         "ingest_ns": row.ingest_ns,
         "timestamp_ms": row.id.timestamp_ms,
-        "publisher": show_node_id(NodeId(row.id.publisher)),
-        "cid": row.id.chain,
+        "publisher": show_node_id(signer_of(event.publisher)),
+        "cid": show_cid(cid_of(row.signed)),
         "block": b64encode(row.signed).decode(),
     }
 

@@ -1,7 +1,8 @@
 """The outbox of a node over HTTP: what Spark's sink speaks to.
 
 It makes the node publish, so each request needs the node's token: `Authorization: Bearer TOKEN`.
-Whoever is told 429 waits and tries again; whoever is told 409 has been fenced, and must stop.
+Whoever is told 429 waits and tries again; whoever is told 409 has been fenced, and must stop; 403
+says that the node may not publish in the stream.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import web
 
-from shoal.base.errors import NotFound, UsageError
+from shoal.base.errors import NotFound, NotPermitted, RegistryUnavailable, UsageError
 from shoal.base.ids import StreamId, parse_stream_id
 from shoal.base.outbox_requests import (
     BODY_BYTES_MAX,
@@ -182,6 +183,8 @@ class _Explained:
 _STATUS: tuple[tuple[type[Exception], type[web.HTTPException]], ...] = (
     (Fenced, web.HTTPConflict),
     (NotStaged, web.HTTPPreconditionFailed),
+    (NotPermitted, web.HTTPForbidden),
     (UsageError, web.HTTPBadRequest),
     (StoreError, web.HTTPServiceUnavailable),
+    (RegistryUnavailable, web.HTTPServiceUnavailable),
 )

@@ -1,6 +1,9 @@
 """The outbox of a node: what Spark queries hand in, it signs and publishes, and lets nothing go
 before a storage node has it.
 
+Where there is a registry, the node has to be permitted to publish before anything is staged or
+sealed: a query that may not is told so, and nothing of its batch is published.
+
 Everything durable is in `storage/outbox.py`; one thread works on it. A query's parts go out one
 after the other: signed in that thread, sent by the stream machine, and then asked after at the
 storage nodes of the stream. While one part is asked after, the next is signed. A stream that nobody
@@ -49,6 +52,8 @@ SWEEP_S = 10.0
 RETRY_S = 1.0  # after something went wrong
 
 T = TypeVar("T")
+Permit = Callable[[StreamId], Awaitable[None]]
+"""Raises why this node may not publish in a stream, and learns its terms."""
 StagedRow = tuple[int, int | None, str | None, bytes]
 """Content type, partition, key, content."""
 
@@ -91,15 +96,16 @@ class OutboxRole:
         self._partitions = partitions
         self._now_ns: Callable[[], int] = lambda: 0
         self._delivery: Delivery | None = None
+        self._permit: Permit | None = None
         self._tasks = Tasks()
         self._draining: set[int] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-outbox")
 
     # Life
 
-    def start(self, delivery: Delivery, now_ns: Callable[[], int]) -> None:
+    def start(self, delivery: Delivery, now_ns: Callable[[], int], permit: Permit) -> None:
         """The node runs: publish what is left from before."""
-        self._delivery, self._now_ns = delivery, now_ns
+        self._delivery, self._now_ns, self._permit = delivery, now_ns, permit
         self._drain_all()
         self._tasks.start(self._sweep())
 
@@ -113,10 +119,12 @@ class OutboxRole:
 
     async def take_epoch(self, query: str, run: str, stream: StreamId, *, once: bool) -> int:
         """The epoch of a run; it fences all runs before."""
+        await self._may_publish(stream)
         return await self._do(self.outbox.take_epoch, query, run, stream, once, self._now_ns())
 
     async def stage(self, stream: StreamId, at: ChunkPlace, rows: Sequence[StagedRow]) -> bool:
         """Keep rows of a task; False if their batch was sealed before."""
+        await self._may_publish(stream)
         groups = self._grouped(stream, rows)
         return await self._do(self.outbox.stage, at, groups, self._now_ns())
 
@@ -124,6 +132,8 @@ class OutboxRole:
         self, query: str, epoch: int, batch: int, attempts: Sequence[Attempt]
     ) -> SealAnswer:
         """Decide what a batch is, and begin to publish it."""
+        known = await self._do(self.outbox.query_state, query)
+        await self._may_publish(StreamId(known.stream))
         answer = await self._do(self.outbox.seal, query, epoch, batch, attempts, self._now_ns())
         self._drain_all()
         return answer
@@ -208,6 +218,10 @@ class OutboxRole:
                 log.error("leftovers cannot be swept up: %s", error)
 
     # Steps
+
+    async def _may_publish(self, stream: StreamId) -> None:
+        assert self._permit is not None  # it was started
+        await self._permit(stream)
 
     def _grouped(
         self, stream: StreamId, rows: Sequence[StagedRow]

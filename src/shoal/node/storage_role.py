@@ -16,13 +16,18 @@ from typing import Any
 from shoal.base.ids import NodeId, StreamId, parse_stream_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy
+from shoal.identity.topics.cid import Cid, show_cid
+from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
+from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
 from shoal.node.network_file import ANY_STREAM, StorageSection
 from shoal.node.terms import Terms
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import MessageTaken
+from shoal.protocols.streams.history.kept import is_topic
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
 from shoal.protocols.streams.history.sync import FollowStream, StorageSync
+from shoal.protocols.topics.state import is_allowed
 from shoal.runtime import RuntimeHost
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.disk import StoreDisk
@@ -53,10 +58,11 @@ class StorageRole:
         """Streams that are kept, and joined."""
         self.machine = StorageNode(node, self.keeps, access=access)
         rng, closed = Random(entropy.token(16)), access is not None
-        self.sync = StorageSync(node, terms.storage_of, rng, closed=closed)
+        self.sync = StorageSync(node, self.peers_of, rng, closed=closed, permits=self._permits)
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}
+        self._topics: dict[Cid, TopicDescriptor] = {}
         self._host: RuntimeHost | None = None
         self._join: Join | None = None
 
@@ -70,7 +76,10 @@ class StorageRole:
         return self.disk.problem
 
     def keeps(self, stream: StreamId) -> bool:
-        """Whether the settings of a stream name this node."""
+        """Whether the settings of a stream name this node. Topics are no streams: nobody has their
+        events kept but TopicLogs, whatever the settings of "*" are."""
+        if is_topic(stream):
+            return False
         known = self._known.get(stream)
         if known is None:
             if len(self._known) >= KNOWN_MAX:
@@ -78,6 +87,13 @@ class StorageRole:
             contacts = self._terms.storage_of(stream)
             known = self._known[stream] = any(c.node == self._node for c in contacts)
         return known
+
+    def peers_of(self, stream: StreamId) -> tuple[Contact, ...]:
+        """The storage nodes of a stream. Of topics nobody is named: all that the network file lists
+        are asked, and answer if they keep the same ones."""
+        if is_topic(stream):
+            return tuple([entry.contact() for entry in self._terms.network.storage_nodes])
+        return self._terms.storage_of(stream)
 
     # Life
 
@@ -99,6 +115,12 @@ class StorageRole:
         if self._join is not None:
             self._join(stream)
 
+    def follow_topic(self, id: Cid, topic: TopicDescriptor) -> None:
+        """The events of a topic are appended to the store: follow its other storage nodes."""
+        if id not in self._topics and self._host is not None:
+            self._topics[id] = topic
+            self._host.command(self.sync, FollowStream(StreamId(show_cid(id))))
+
     def stream_changed(self, stream: StreamId) -> None:
         """Its terms were read, again perhaps: they may name this node."""
         self._known.pop(stream, None)
@@ -112,6 +134,10 @@ class StorageRole:
                 self._host.command(self.machine, KeepMessage(event.message))
         elif type(event) is StreamWanted:
             self.keep(event.stream)
+
+    def _permits(self, event: EventDescriptor) -> bool:
+        topic = self._topics.get(event.topic)
+        return topic is not None and is_allowed(topic, event)
 
 
 def store_config(section: StorageSection) -> StoreConfig:

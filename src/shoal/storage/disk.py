@@ -14,7 +14,6 @@ import msgspec
 
 from shoal.base.errors import MalformedMessage, NotFound, RemoteError, ShoalError, UsageError
 from shoal.base.ids import MessageId
-from shoal.identity.stream_message import decode_body
 from shoal.kernel.disk import DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
@@ -33,6 +32,7 @@ from shoal.protocols.streams.history.disk import (
     decode_question,
     encode,
 )
+from shoal.protocols.streams.history.kept import read_kept
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.answers import Answers
 from shoal.storage.errors import LogDiverged, StoreError
@@ -67,7 +67,7 @@ class StoreDisk:
                 if isinstance(key, ReplicaKey):
                     changes[at] = key, effect.value or b""
                 else:
-                    messages[at] = verified(effect.value or b"")
+                    messages[at] = read_kept(key.id.stream, effect.value or b"").message
             except (MalformedMessage, msgspec.MsgspecError) as error:
                 log.error("a message that cannot be read was to be stored: %s", error)
                 results[at] = StoreFailed(effect.token, MALFORMED)
@@ -157,17 +157,11 @@ class StoreDisk:
         return DISK_FAILED
 
 
-def verified(signed: bytes) -> VerifiedMessage:
-    """A message whose signature a machine has checked, from its bytes."""
-    body = decode_body(signed)
-    return VerifiedMessage(body.id, body.previous, body.content_type, body.content, signed)
-
-
 def _replica_row(key: ReplicaKey, row: KeptRow) -> ReplicaRow:
     id = MessageId(
         key.stream, key.partition, row.timestamp_ms, row.sequence, row.publisher, row.chain
     )
-    message = None if row.signed is None else verified(row.signed)
+    message = None if row.signed is None else read_kept(key.stream, row.signed).message
     return ReplicaRow(row.seq, row.ingest_ns, id, message)
 
 

@@ -71,6 +71,7 @@ class Outbox:
         self.config = config or OutboxConfig()
         self._file = OutboxFile(folder, owner, entropy, file_config or StoreConfig())
         self._staged_bytes: dict[tuple[int, int, int], int] = {}  # by query, epoch, batch
+        self._staged_ns: dict[tuple[int, int, int], int] = {}  # when last something was
         self._sealed_bytes = 0
         self._waiting: dict[int, int] = {}  # sealed parts, by query
         self._names: dict[int, str] = {}
@@ -131,7 +132,7 @@ class Outbox:
             return True  # its answer was lost on the way: it takes no more room
         self._check_room((query.number, at.epoch, at.batch), size_bytes)
         self._file.write(self._stage, at, encoded, now_ns)
-        self._add_staged((query.number, at.epoch, at.batch), size_bytes)
+        self._add_staged((query.number, at.epoch, at.batch), size_bytes, now_ns)
         return True
 
     def seal(
@@ -195,7 +196,9 @@ class Outbox:
     def sweep(self, now_ns: int) -> bool:
         """One step of forgetting what nobody can want; True while there is more to look at."""
         step = self._file.write(
-            lambda txn: sweep_staged(self._file, txn, self._swept, self.config, now_ns)
+            lambda txn: sweep_staged(
+                self._file, txn, self._swept, self._staged_ns, self.config, now_ns
+            )
         )
         self._swept = step.next
         for batch, size_bytes in step.dropped:
@@ -216,7 +219,7 @@ class Outbox:
         for name, query in file.after(txn, file.queries, b"", b"", Query):
             self._names[query.number] = name.decode()
         for key, staged in file.after(txn, file.staged, b"", b"", Staged):
-            self._add_staged(staged_of(key), staged.size_bytes)
+            self._add_staged(staged_of(key), staged.size_bytes, staged.staged_ns)
         for key, sealed in file.after(txn, file.sealed, b"", b"", Sealed):
             number = sealed_of(key)[0]
             self._sealed_bytes += sealed.part.size_bytes
@@ -350,10 +353,11 @@ class Outbox:
                 f"{self.size_bytes} of {most} bytes are in use: try again when more is published"
             )
 
-    def _add_staged(self, batch: tuple[int, int, int], size_bytes: int) -> None:
+    def _add_staged(self, batch: tuple[int, int, int], size_bytes: int, staged_ns: int = 0) -> None:
         left = self._staged_bytes.pop(batch, 0) + size_bytes
+        last_ns = max(self._staged_ns.pop(batch, 0), staged_ns)
         if left:
-            self._staged_bytes[batch] = left
+            self._staged_bytes[batch], self._staged_ns[batch] = left, last_ns
 
     def _busy(self) -> set[int]:
         """Queries of which there is something left, by number."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 
 import msgspec
 
@@ -21,9 +21,15 @@ class Swept(msgspec.Struct, frozen=True):
 
 
 def sweep_staged(
-    file: OutboxFile, txn: Txn, start: bytes, config: OutboxConfig, now_ns: int
+    file: OutboxFile,
+    txn: Txn,
+    start: bytes,
+    last_ns: Mapping[tuple[int, int, int], int],
+    config: OutboxConfig,
+    now_ns: int,
 ) -> Swept:
-    """Look at some of what is staged, and drop what can never be sealed, or is too old to be."""
+    """Look at some of what is staged, and drop what can never be sealed, or of whose batch nothing
+    has come for too long: the first task of a job waits for the last one."""
     queries = {q.number: q for _, q in file.after(txn, file.queries, b"", b"", Query)}
     next, garbage = b"", []
     for looked_at, (key, staged) in enumerate(file.after(txn, file.staged, b"", start, Staged)):
@@ -32,7 +38,7 @@ def sweep_staged(
             break
         number, epoch, batch = staged_of(key)
         query = queries.get(number)
-        is_old = now_ns - staged.staged_ns > config.staged_ns
+        is_old = now_ns - last_ns.get((number, epoch, batch), staged.staged_ns) > config.staged_ns
         if query is None or epoch < query.epoch or batch <= query.batch or is_old:
             garbage.append((key, staged))
     for key, staged in garbage:

@@ -23,7 +23,8 @@ class OutboxConfig(msgspec.Struct, frozen=True):
     older than 300 s, and a part is under way for seconds."""
 
     staged_ns: int = 3600 * S_NS
-    """What was staged longer ago belongs to a job that died: no task takes as long to hand in."""
+    """A batch of which nothing was staged for so long is of a job that died: some task hands in
+    before that, or the job ends."""
 
     once_ns: int = 24 * 3600 * S_NS
     """A batch write is remembered for so long, for a driver that asks again whether it was sealed.

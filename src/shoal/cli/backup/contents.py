@@ -17,7 +17,6 @@ from shoal.base.errors import UsageError
 from shoal.identity import split_secret_source
 from shoal.identity.group_key_file import group_key_path
 from shoal.node.network_file import NetworkFile, load_network_file
-from shoal.node.topic_logs import FOLDER as TOPIC_LOGS
 from shoal.registry.opening import BLOCKS_FILE
 from shoal.storage.folder import data_file
 
@@ -85,11 +84,9 @@ def _named(network: NetworkFile) -> Iterator[tuple[Path, Kind, bool]]:
     for file in files:
         if file is not None:
             yield network.path(file), Kind.FILE, True
-    folders = [section.folder for section in (outbox, network.topics) if section is not None]
-    if network.storage is not None:
-        folders += [network.storage.folder, TOPIC_LOGS.format(network.storage.folder)]
-    for folder in folders:
-        yield data_file(network.path(folder)), Kind.LMDB, False
+    for section in (outbox, network.topics, network.storage):
+        if section is not None:
+            yield data_file(network.path(section.folder)), Kind.LMDB, False
     if network.registry is not None and network.registry.folder is not None:
         yield network.path(network.registry.folder) / BLOCKS_FILE, Kind.BLOCKS, True
 

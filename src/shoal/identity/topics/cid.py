@@ -22,6 +22,7 @@ Cid = NewType("Cid", bytes)
 _PREFIX = bytes.fromhex("01711220")
 _BASE58BTC = "z"  # multibase: the digits that follow are base58btc
 CID_BYTES = len(_PREFIX) + 32
+CID_TEXT = "zdpu"  # what the text of every one of them begins with
 
 # Base58 costs more than the hash itself, and logs, traces and users name the same events again.
 TEXTS_MAX = 8192

@@ -9,7 +9,6 @@ from uuid import uuid4
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from shoal.base.offsets import Offset, PartitionOffset
 from shoal.pipeline.sources.client import LogServers
 from shoal.pipeline.sources.filters import Pushed, pushed
 from shoal.pipeline.sources.following import Follower
@@ -44,7 +43,7 @@ class _Pushing:
         self._reader = reader
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._reader.pushed = pushed(filters)
+        self._reader.pushed = pushed(filters, topic=self._reader.options.is_topic)
         return filters  # Spark applies all of them again
 
 
@@ -52,29 +51,29 @@ class BatchReader(DataSourceReader):
     """One batch read."""
 
     def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+        self.options = options
         self.pushed = Pushed()
         self.pushFilters = _Pushing(self)  # type: ignore[method-assign]
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, each a range of a log."""
-        follower = Follower(self._options)
+        follower = Follower(self.options)
         try:
-            start = follower.place_of(self._options.starting)
-            ranges = follower.ranges(start, self._options.ending)
-            _hold(self._options, ranges)
+            start = follower.place_of(self.options.starting)
+            ranges = follower.ranges(start, self.options.ending)
+            _hold(self.options, ranges)
             narrowed = [self._narrowed(follower, part) for part in ranges]
         finally:
             follower.close()
-        rows = self._options.rows_per_task
-        keys = read_stream_keys(self._options.keystore, self._options.stream)
+        rows = self.options.rows_per_task
+        keys = read_stream_keys(self.options.keystore, self.options.stream)
         return [RangePartition(task, keys) for part in narrowed for task in split(part, rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """On an executor."""
         if isinstance(partition, RangePartition):  # another one stands for no tasks at all
             wanted = self.pushed.wanted
-            yield from read_range(self._options, partition.part, wanted, partition.keys)
+            yield from read_range(self.options, partition.part, wanted, partition.keys)
 
     def _narrowed(self, follower: Follower, part: LogRange) -> LogRange:
         """Only what came in while the filters say: ingest times never go back in a log."""
@@ -89,6 +88,7 @@ class BatchReader(DataSourceReader):
 def _hold(options: SourceOptions, ranges: Sequence[LogRange]) -> None:
     """Nobody says when a batch read is over: it has as long as a lease lasts."""
     servers = LogServers(options, patience_s=0.0)
-    offset = Offset({part.partition: PartitionOffset(part.log, part.after) for part in ranges})
-    take(servers, f"spark-batch-{uuid4().hex}", offset, LEASE_S)
+    holder = f"spark-batch-{uuid4().hex}"
+    for part in ranges:
+        take(servers, holder, part.partition, part.log, part.after, LEASE_S)
     servers.close()

@@ -1,7 +1,8 @@
 """Storage nodes over HTTP: any of them that has what is asked for will do.
 
 One connection per server, kept open. A server that cannot be reached, or does not have it, is
-passed over for the next one; when all were asked in vain, they are asked again for a while.
+passed over for the next one; when all were asked in vain, they are asked again for a while. Not so
+if all of them say that this client may not: that is said at once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from shoal.base.errors import (
     HistoryUnavailable,
     MalformedMessage,
     NotFound,
+    NotPermitted,
     OffsetExpired,
     ShoalError,
     UsageError,
@@ -45,6 +47,17 @@ T = TypeVar("T")
 
 class ServerAway(ShoalError):
     """No answer, or none that can be used."""
+
+
+_PASSED_OVER = (ServerAway, NotFound, NotPermitted, MalformedMessage)
+"""What one server says, while another one may have an answer."""
+
+_MEANING: Mapping[int, type[ShoalError]] = {
+    400: UsageError,
+    401: NotPermitted,
+    403: NotPermitted,
+    404: NotFound,
+}
 
 
 class LogServer:
@@ -170,7 +183,7 @@ class LogServers:
                 try:
                     raw = server.ask("GET", "/seek", partition=partition, log=log, time=when_ms)
                     answers.append(decode_sought(raw))
-                except (ServerAway, NotFound, MalformedMessage) as error:
+                except _PASSED_OVER as error:
                     problems[server.address] = error
             return answers or None
 
@@ -197,7 +210,7 @@ class LogServers:
             for server in list(self._servers):
                 try:
                     answer = ask(server)
-                except (ServerAway, NotFound, OffsetExpired, MalformedMessage) as error:
+                except (*_PASSED_OVER, OffsetExpired) as error:
                     problems[server.address] = error
                 else:
                     self._servers.remove(server)
@@ -217,6 +230,7 @@ class LogServers:
             found = attempt()
             if found is not None:
                 return found
+            _raise_refused(problems)
             if time.monotonic() + PAUSE_S > end_s:
                 _raise_expired(problems)
                 said = "; ".join(f"{address}: {error}" for address, error in problems.items())
@@ -248,10 +262,16 @@ def _raise_expired(problems: dict[str, Any]) -> None:
         raise min(expired, key=lambda error: error.first_seq)
 
 
+def _raise_refused(problems: dict[str, Any]) -> None:
+    if problems and all(isinstance(error, NotPermitted) for error in problems.values()):
+        address, error = next(iter(problems.items()))
+        raise NotPermitted(f"{address}: {error}")
+
+
 def _heads_or_problem(server: LogServer) -> StreamHeads | ShoalError:
     try:
         return decode_heads(server.ask("GET", "/heads"))
-    except (ServerAway, NotFound, MalformedMessage) as error:
+    except _PASSED_OVER as error:
         return error
 
 
@@ -264,4 +284,4 @@ def _error(status: int, body: bytes) -> ShoalError:
     if status == 410:
         first, last = said.get("first", 1), said.get("last", 0)
         return OffsetExpired(text, first_seq=int(first), last_seq=int(last))
-    return {404: NotFound, 400: UsageError}.get(status, ServerAway)(text)
+    return _MEANING.get(status, ServerAway)(text)

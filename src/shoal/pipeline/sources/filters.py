@@ -37,14 +37,15 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
     ingest_to_ms: int | None = None
 
 
-def pushed(filters: Iterable[Filter]) -> Pushed:
-    """What can be pushed of some filters, all of which hold."""
+def pushed(filters: Iterable[Filter], *, topic: bool = False) -> Pushed:
+    """What can be pushed of some filters, all of which hold. Servers know the events of a topic by
+    their authors, not by who published them."""
     bounds: dict[tuple[str, bool], int] = {}
     publisher = None
     for one in filters:
         column = ".".join(getattr(one, "attribute", ()))
         value = getattr(one, "value", None)
-        if column == "publisher" and isinstance(one, EqualTo):
+        if column == "publisher" and isinstance(one, EqualTo) and not topic:
             publisher = _publisher(value) or publisher
         elif column in ("timestamp", "ingest_timestamp"):
             when_ms = _ms(value)

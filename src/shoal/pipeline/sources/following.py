@@ -19,7 +19,13 @@ from shoal.base.offsets import Offset, PartitionOffset
 from shoal.pipeline.sources.client import PAUSE_S, LogServers
 from shoal.pipeline.sources.options import Point, SourceOptions
 from shoal.pipeline.sources.planning import Heads, Lost, Step, Target, step
-from shoal.pipeline.sources.ranges import EVERYTHING, LogRange, ranges_between, ranges_to
+from shoal.pipeline.sources.ranges import (
+    EVERYTHING,
+    LogRange,
+    ranges_between,
+    ranges_to,
+    skipped,
+)
 
 log = logging.getLogger("shoal.pipeline")
 
@@ -179,7 +185,11 @@ class Follower:
         """Before the first row of a log that was not read in another one."""
         after = part.after
         while after < part.upto:
-            page = self._servers.rows(part, after, EVERYTHING, limit=1)
+            try:
+                page = self._servers.rows(part, after, EVERYTHING, limit=1)
+            except OffsetExpired as error:
+                after = skipped(error, part, after, fail=self._options.fail_on_data_loss)
+                continue
             if page.rows:
                 after = page.rows[0].seq - 1
                 break

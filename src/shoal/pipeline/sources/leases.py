@@ -3,7 +3,8 @@
 A lease is on every server that takes it, for each log and partition that the query is at. It is
 renewed from a thread of its own, for a query may be busy, or wait for its trigger, for longer than
 a lease lasts; a query that died holds retention back for a quarter of an hour. Leases lag behind
-the query by up to one renewal, on the side that keeps more.
+the query by up to one renewal, on the side that keeps more; a log or partition that is new to the
+query is leased at once.
 """
 
 from __future__ import annotations
@@ -28,12 +29,18 @@ class LeaseKeeper:
         self._holder = f"spark-{uuid4().hex}"
         self._offset = Offset()
         self._taken: set[tuple[UUID, int]] = set()
+        self._wanted: set[tuple[UUID, int]] = set()
+        self._wake = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
     def hold(self, offset: Offset) -> None:
         """What comes after this is still needed."""
         self._offset = offset
+        wanted = {(at.log, partition) for partition, at in offset.partitions.items()}
+        if not wanted <= self._wanted:
+            self._wake.set()
+        self._wanted = wanted
         if self._thread is None and offset.partitions and not self._stopped.is_set():
             self._thread = threading.Thread(target=self._renew, name="shoal-leases", daemon=True)
             self._thread.start()
@@ -41,6 +48,7 @@ class LeaseKeeper:
     def release(self) -> None:
         """The query has ended."""
         self._stopped.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join(END_S)
 
@@ -48,9 +56,12 @@ class LeaseKeeper:
         options = self._options
         servers = LogServers(options, patience_s=0.0)
         while not self._stopped.is_set():
-            take(servers, self._holder, self._offset, LEASE_S)
-            self._taken |= {(at.log, p) for p, at in self._offset.partitions.items()}
-            self._stopped.wait(RENEW_S)
+            self._wake.clear()
+            for partition, at in self._offset.partitions.items():
+                take(servers, self._holder, partition, at.log, at.seq, LEASE_S)
+                self._taken.add((at.log, partition))
+            if not self._stopped.is_set():
+                self._wake.wait(RENEW_S)
         for log, partition in self._taken:
             servers.everywhere(
                 "DELETE", "/lease", partition=partition, log=log, holder=self._holder
@@ -58,16 +69,10 @@ class LeaseKeeper:
         servers.close()
 
 
-def take(servers: LogServers, holder: str, offset: Offset, seconds: int) -> None:
-    """Take or renew a lease on what comes after an offset. A server that cannot is passed over: it
-    may be away, and a read without a lease is still a read."""
-    for partition, at in offset.partitions.items():
-        servers.everywhere(
-            "PUT",
-            "/lease",
-            partition=partition,
-            log=at.log,
-            after=at.seq,
-            holder=holder,
-            seconds=seconds,
-        )
+def take(
+    servers: LogServers, holder: str, partition: int, log: UUID, after: int, seconds: int
+) -> None:
+    """Take or renew a lease on what comes after a seq. A server that cannot is passed over: it may
+    be away, and a read without a lease is still a read."""
+    words = {"partition": partition, "log": log, "after": after}
+    servers.everywhere("PUT", "/lease", **words, holder=holder, seconds=seconds)

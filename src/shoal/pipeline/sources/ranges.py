@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from shoal.base.errors import OffsetExpired
 from shoal.base.offsets import Offset, PartitionOffset
+
+log = logging.getLogger("shoal.pipeline")
 
 
 class LogRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,19 +62,34 @@ def ranges_to(start: Offset, end: Offset) -> list[LogRange]:
         at = start.partitions.get(partition)
         if at is not None and at.log != until.log:
             reached = at.reached()
-            at = PartitionOffset(until.log, reached.pop(until.log, 0), reached)
-        found.append(_along(partition, at, until))
+            begun = reached.pop(until.log, 0)
+            at = PartitionOffset(until.log, begun, reached)
+            found.append(_along(partition, at, until, fresh=not begun))
+        else:
+            found.append(_along(partition, at, until))
     return [part for part in found if part.upto > part.after]
 
 
-def _along(partition: int, at: PartitionOffset | None, until: PartitionOffset) -> LogRange:
+def skipped(error: OffsetExpired, part: LogRange, after: int, *, fail: bool) -> int:
+    """Where to go on behind rows that are gone; raises the error unless nothing is lost by that, or
+    the options do not mind."""
+    if (fail and not part.fresh) or error.first_seq <= after + 1:
+        raise error
+    if not part.fresh:
+        log.warning("%s; it is skipped", error)
+    return error.first_seq - 1
+
+
+def _along(
+    partition: int, at: PartitionOffset | None, until: PartitionOffset, *, fresh: bool = False
+) -> LogRange:
     return LogRange(
         partition=partition,
         log=until.log,
         after=0 if at is None else at.seq,
         upto=until.seq,
         minus={} if at is None else at.minus,
-        fresh=at is None,
+        fresh=fresh or at is None,
     )
 
 

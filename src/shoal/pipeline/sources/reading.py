@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,15 +9,13 @@ from typing import TYPE_CHECKING
 from shoal.base.errors import OffsetExpired
 from shoal.pipeline.sources.client import LogServers
 from shoal.pipeline.sources.options import SourceOptions
-from shoal.pipeline.sources.ranges import LogRange, RowFilter
+from shoal.pipeline.sources.ranges import LogRange, RowFilter, skipped
 from shoal.pipeline.sources.rows import arrow_batch, message_fields
 from shoal.pipeline.sources.stream_keys import Opener, StreamKey
 from shoal.pipeline.sources.topic_rows import event_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-log = logging.getLogger("shoal.pipeline")
 
 
 def read_range(
@@ -34,14 +31,7 @@ def read_range(
             try:
                 page = servers.rows(part, after, wanted)
             except OffsetExpired as error:
-                if (
-                    not (part.fresh or not options.fail_on_data_loss)
-                    or error.first_seq <= after + 1
-                ):
-                    raise
-                if not part.fresh:
-                    log.warning("%s; it is skipped", error)
-                after = error.first_seq - 1
+                after = skipped(error, part, after, fail=options.fail_on_data_loss)
                 continue
             if page.rows:
                 yield arrow_batch(

@@ -17,9 +17,9 @@ from shoal.protocols.streams.history.commands import (
     CountedDurable,
     KeepFailed,
 )
+from shoal.protocols.streams.history.kept import read_kept
 from shoal.protocols.streams.history.messages import Counted, CountKept
 from shoal.protocols.streams.history.storage_node import KeepMessage
-from shoal.storage.disk import verified
 from tests.support.history import Keeper, Library, Refusing, Silent, history
 from tests.support.storage_host import StorageHost
 from tests.support.streams import ALICE, ME, STREAM
@@ -86,7 +86,7 @@ def host(tmp_path: Path) -> Iterator[StorageHost]:
 @pytest.mark.parametrize("kept", [30, 20, 5, 0])
 def test_a_storage_node_counts_what_is_on_its_disk(host: StorageHost, kept: int) -> None:
     for signed in [*MESSAGES[:kept], *history(30, chain="another")]:
-        host.command(host.storage, KeepMessage(verified(signed)))
+        host.command(host.storage, KeepMessage(read_kept(STREAM, signed).message))
     host.finish_all()
     id = IDS[0]
     question = CountKept(7, STREAM, id.partition, id.publisher, id.chain, BEGIN, END)

@@ -29,6 +29,7 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.desk import Desk, DeskLimits, Question
 from shoal.protocols.streams.history.catch_up import CatchUps, PartitionsOf
 from shoal.protocols.streams.history.checks import Checks
 from shoal.protocols.streams.history.commands import (
@@ -46,7 +47,6 @@ from shoal.protocols.streams.history.commands import (
 )
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.counting import Counting
-from shoal.protocols.streams.history.desk import Desk, Question
 from shoal.protocols.streams.history.fill import Fills
 from shoal.protocols.streams.history.finder import Finder, TrackersOf, find_key
 from shoal.protocols.streams.history.keeping import Keeping
@@ -55,6 +55,7 @@ from shoal.protocols.streams.history.reader import Reader
 from shoal.protocols.streams.history.reading import Reading, Sink
 from shoal.protocols.streams.messages import StorageNodes
 
+PURPOSE = "history"  # of the claims on links
 LAST_MAX = 100_000  # as in messages.py: more than this is a range
 
 Job = Reading | Keeping | Counting
@@ -75,7 +76,11 @@ class HistoryClient:
         """Trackers_of names the trackers of a stream, in the order in which to ask them."""
         self.node = node
         self.config = config or ClientConfig()
-        self._desk = Desk(self.config)
+        waits = self.config
+        limits = DeskLimits(
+            waits.answer_ns, waits.answer_ns, waits.idle_ns, waits.questions_per_peer_max
+        )
+        self._desk = Desk(PURPOSE, limits)
         self._checks = Checks(self.config.checks_at_once)
         self._finder = Finder(node, trackers_of, self._desk, self.config)
         self._fills = Fills(node, self.config, self._begin_fill, self._stop_own)

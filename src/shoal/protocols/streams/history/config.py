@@ -60,6 +60,9 @@ class SyncConfig(msgspec.Struct, frozen=True):
     """Each peer is asked for its heads this often: how far a replica is behind in quiet times, for
     a hundred bytes a log."""
 
+    not_kept_ns: int = 30 * S_NS
+    """A peer that keeps nothing that we keep is left, and asked again after this."""
+
     polled_streams_max: int = 256
     """Streams in one question for heads; the next question goes on with the next ones."""
 

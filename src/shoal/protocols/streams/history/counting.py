@@ -9,13 +9,13 @@ from shoal.base.ids import NodeId, StreamId, short_node_id
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.desk import Desk
 from shoal.protocols.streams.history.commands import (
     FAILED,
     CountDurable,
     CountedDurable,
     KeepFailed,
 )
-from shoal.protocols.streams.history.desk import Desk
 from shoal.protocols.streams.history.messages import Counted, CountKept, Refused
 
 

@@ -9,8 +9,8 @@ import msgspec
 from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect
+from shoal.protocols.streams.desk import Desk
 from shoal.protocols.streams.history.config import ClientConfig
-from shoal.protocols.streams.history.desk import Desk
 from shoal.protocols.streams.messages import FindStorage, StorageNodes
 
 ROUNDS = 2  # every tracker is asked so often: a link may break under a question

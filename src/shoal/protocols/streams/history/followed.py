@@ -15,7 +15,6 @@ class Peer(msgspec.Struct, eq=False):
 
     contact: Contact
     streams: dict[StreamId, None]
-    up: bool = False
     own: bytes | None = None
     """The log that it says is its own."""
     seen_ns: int = 0

@@ -10,6 +10,7 @@ from shoal.base.ids import NodeId, StreamId, short_node_id
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Notify, SetTimer
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.desk import Desk
 from shoal.protocols.streams.history.commands import (
     FAILED,
     KeepDurably,
@@ -17,7 +18,6 @@ from shoal.protocols.streams.history.commands import (
     KeptDurably,
 )
 from shoal.protocols.streams.history.config import ClientConfig
-from shoal.protocols.streams.history.desk import Desk
 from shoal.protocols.streams.history.messages import Keep, Kept, Refused
 
 

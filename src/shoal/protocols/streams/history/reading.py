@@ -20,6 +20,7 @@ from shoal.base.ids import NodeId, StreamId, short_node_id
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, SetTimer, Verify
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.desk import Desk
 from shoal.protocols.streams.history.checks import Checks
 from shoal.protocols.streams.history.commands import (
     COMPLETE,
@@ -29,7 +30,6 @@ from shoal.protocols.streams.history.commands import (
     HistoryRow,
 )
 from shoal.protocols.streams.history.config import ClientConfig
-from shoal.protocols.streams.history.desk import Desk
 from shoal.protocols.streams.history.messages import LogRows, Refused, Rows
 from shoal.protocols.streams.history.reader import Misfit, Page, Reader
 

@@ -22,7 +22,7 @@ import msgspec
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import CancelTimer, Effect, Load, OpenLink, Send, SetTimer
+from shoal.kernel.effects import CancelTimer, CloseLink, Effect, Load, OpenLink, Send, SetTimer
 from shoal.kernel.inputs import (
     CommandIssued,
     Input,
@@ -41,7 +41,9 @@ from shoal.kernel.records import Rejected
 from shoal.protocols.streams.history.config import SyncConfig
 from shoal.protocols.streams.history.disk import DISK_FAILED, decode_answer, encode
 from shoal.protocols.streams.history.followed import Followed, Peer
+from shoal.protocols.streams.history.kept import Permits
 from shoal.protocols.streams.history.sync_messages import (
+    NOT_KEPT,
     SYNC_MESSAGES,
     SYNC_QUESTIONS,
     AskHeads,
@@ -53,7 +55,7 @@ PURPOSE = "sync"
 
 
 class FollowStream(msgspec.Struct, frozen=True, gc=False):
-    """Command: this stream is kept here, and its other storage nodes are followed."""
+    """Command: this stream, or topic, is kept here, and its other storage nodes are followed."""
 
     stream: StreamId
 
@@ -78,8 +80,10 @@ class StorageSync:
         config: SyncConfig | None = None,
         *,
         closed: bool = False,
+        permits: Permits = lambda _: False,
     ) -> None:
-        """Closed: only a stream's storage nodes are answered. Others read, if they may."""
+        """Closed: only a stream's storage nodes are answered. Others read, if they may. `permits`
+        judges the events of topics that are followed; without it there are none."""
         self.node = node
         self.config = config or SyncConfig()
         self.replicated = 0
@@ -87,6 +91,7 @@ class StorageSync:
         self._peers_of = peers_of
         self._rng = rng
         self._closed = closed
+        self._permits = permits
         self._streams: dict[StreamId, None] = {}
         self._followed = Followed(self.config)
         self._rounds: dict[NodeId, Round] = {}
@@ -145,12 +150,10 @@ class StorageSync:
         return effects
 
     def _link_opened(self, node: NodeId) -> list[Effect]:
-        self._followed.peers[node].up = True
         # Both ends hear of it at once: they need not ask each other at once, too.
         return [SetTimer(("poll", node), self._rng.randrange(self.config.poll_ns // 4))]
 
     def _link_lost(self, node: NodeId) -> list[Effect]:
-        self._followed.peers[node].up = False
         self._end(node)
         wait_ns = self.config.retry_ns + self._rng.randrange(self.config.retry_ns)
         return [
@@ -169,7 +172,7 @@ class StorageSync:
         if name == "answer":
             self._end(node)
             return [Rejected(node, "no-answer"), SetTimer(("poll", node), self.config.poll_ns)]
-        round = self._rounds[node] = Round(peer, self._followed)
+        round = self._rounds[node] = Round(peer, self._followed, self._permits)
         return self._moved(round, round.begin(now_ns))
 
     def _answered(self, node: NodeId, message: Any, now_ns: int) -> list[Effect]:
@@ -200,6 +203,9 @@ class StorageSync:
             return effects
         node = round.peer.node
         self._end(node)
+        if round.nothing_kept:
+            wait_ns = self.config.not_kept_ns
+            return [*effects, CloseLink(node, PURPOSE), SetTimer(("dial", node), wait_ns)]
         return [*effects, SetTimer(("poll", node), self.config.poll_ns)]
 
     def _end(self, node: NodeId) -> None:
@@ -221,7 +227,7 @@ class StorageSync:
         else:
             kept = (question.stream,) if self._is_for(question.stream, node) else ()
         if not kept:
-            return _refuse(node, question.request, "not-kept")
+            return _refuse(node, question.request, NOT_KEPT)
         self._answering[node] = self._answering.get(node, 0) + 1
         return [Load(encode(question), _Answering(node, question.request))]
 

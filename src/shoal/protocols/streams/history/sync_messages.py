@@ -22,6 +22,7 @@ from shoal.protocols.streams.history.messages import (
 
 POLLED_STREAMS_MAX = 256
 HEADS_MAX = 4_000
+NOT_KEPT = "not-kept"
 
 Digest = Annotated[bytes, Meta(min_length=16, max_length=16)]
 Seqs = Annotated[tuple[Count, ...], Meta(min_length=1, max_length=PAGE_ROWS_MAX)]

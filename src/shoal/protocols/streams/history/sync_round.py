@@ -24,7 +24,9 @@ from shoal.protocols.streams.history.disk import (
     encode,
 )
 from shoal.protocols.streams.history.followed import Followed, Peer
+from shoal.protocols.streams.history.kept import Permits
 from shoal.protocols.streams.history.sync_messages import (
+    NOT_KEPT,
     AskHeads,
     AskMessages,
     AskRows,
@@ -45,14 +47,18 @@ Question: TypeAlias = AskHeads | AskRows | AskMessages
 class Round:
     """What is under way with one peer, until it is `done`."""
 
-    def __init__(self, peer: Peer, followed: Followed) -> None:
+    def __init__(self, peer: Peer, followed: Followed, permits: Permits) -> None:
         self.peer = peer
         self.done = False
+        self.nothing_kept = False
+        """The peer says that it keeps none of what it was asked about."""
+        self._told_some = False
         self.replicated = 0
         """Rows that were stored."""
         self.tails: deque[Tail] = deque()
         self.page: Page | None = None
         self._followed = followed
+        self._permits = permits
         self._config = followed.config
         self._streams = tuple(peer.streams)
         self._spot: Spot = (0, 0)  # heads are known of what lies before
@@ -87,7 +93,7 @@ class Round:
                 case TellMessages(), _:
                     effects.extend(self._messages(message))
                 case _:
-                    effects.extend(self._refused(asked))
+                    effects.extend(self._refused(asked, message.reason))
         except Lie as lie:
             effects.extend(self._lied(str(lie)))
         return effects
@@ -177,7 +183,7 @@ class Round:
         effects: list[Effect] = []
         if not self._followed.claims(peer, told.own, self._now_ns):
             effects.append(Rejected(peer.node, "log-contested"))
-        self._told = told
+        self._told, self._told_some, self.nothing_kept = told, True, False
         question = AskHeads(0, self._asked_streams(), self._spot[1])
         return [*effects, Load(encode(question), self)]
 
@@ -250,7 +256,7 @@ class Round:
 
     def _messages(self, told: TellMessages) -> list[Effect]:
         assert self.page is not None
-        checks = self.page.take(told, self)
+        checks = self.page.take(told, self._permits, self)
         return [*checks] if checks else self._keep()
 
     def _keep(self) -> list[Effect]:
@@ -276,10 +282,14 @@ class Round:
         self._followed.penalise(self.peer, tail.key, self._now_ns)
         return [counted, *(self._drop_tail() if self.page is None else self._next())]
 
-    def _refused(self, asked: Question | None) -> list[Effect]:
+    def _refused(self, asked: Question | None, reason: str) -> list[Effect]:
         if isinstance(asked, AskRows):
             return self._drop_tail()
         if isinstance(asked, AskMessages):
+            return self._next()
+        if reason == NOT_KEPT:
+            self.nothing_kept = not self._told_some
+            self._spot = (self._spot[0] + len(self._asked_streams()), 0)
             return self._next()
         self.done = True
         return []

@@ -16,10 +16,10 @@ from shoal.base.errors import MalformedMessage
 from shoal.base.ids import MessageId, StreamId
 from shoal.base.units import MS_NS
 from shoal.identity import SIGNATURE_BYTES
-from shoal.identity.stream_message import decode_body
 from shoal.kernel.effects import Verify
 from shoal.protocols.streams.history.config import FUTURE_NS
 from shoal.protocols.streams.history.disk import KeptRow, ReplicaChange
+from shoal.protocols.streams.history.kept import Permits, read_kept
 from shoal.protocols.streams.history.messages import PAGE_ROWS_MAX
 from shoal.protocols.streams.history.sync_messages import (
     AskMessages,
@@ -34,7 +34,8 @@ PlaceLog: TypeAlias = tuple[Place, bytes]
 
 
 def body_digest(signed: bytes) -> bytes:
-    """Tells two bodies apart. The signature is left out: one body may be signed twice."""
+    """Tells two bodies apart. The signature is left out: one body may be signed twice. An event of
+    a topic begins with its topic and author, in which events with the same core do not differ."""
     return blake2b(memoryview(signed)[SIGNATURE_BYTES:], digest_size=16).digest()
 
 
@@ -98,7 +99,7 @@ class Page(msgspec.Struct, eq=False):
         seqs = tuple(self.lacking)[:PAGE_ROWS_MAX]
         return AskMessages(request, stream, partition, self.tail.log, seqs)
 
-    def take(self, told: TellMessages, token: object) -> list[Verify]:
+    def take(self, told: TellMessages, permits: Permits, token: object) -> list[Verify]:
         """Messages came: signatures to check, or Lie."""
         checks: list[Verify] = []
         for seq, signed in ((row.seq, row.signed) for row in told.rows):
@@ -106,13 +107,16 @@ class Page(msgspec.Struct, eq=False):
             if name is None or seq in self.messages:
                 raise Lie("unasked-message")
             try:
-                id = decode_body(signed).id
+                kept = read_kept(self.tail.place[0], signed)
             except MalformedMessage:
                 raise Lie("malformed-body") from None
-            if id != id_of(self.tail.place, name) or body_digest(signed) != name.digest:
+            named = id_of(self.tail.place, name)
+            if kept.message.id != named or body_digest(signed) != name.digest:
                 raise Lie("another-message")
+            if kept.event is not None and not permits(kept.event):
+                raise Lie("not-allowed")
             self.messages[seq] = signed
-            checks.append(Verify(id.publisher, signed, token))
+            checks += [Verify(claim.signer, claim.signed, token) for claim in kept.claims]
         self.unchecked = len(checks)
         return checks
 

@@ -15,9 +15,19 @@ import msgspec
 from shoal.base.ids import NodeId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, OpenLink, Send, SetTimer
-from shoal.protocols.streams.history.config import ClientConfig
 
-PURPOSE = "history"  # of the claims on links, beside those of other machines
+
+class DeskLimits(msgspec.Struct, frozen=True):
+    """How long a desk waits for whom."""
+
+    dial_ns: int
+    """A link that is not up by then is not waited for."""
+    answer_ns: int
+    """Nor is an answer, after the question was sent."""
+    idle_ns: int
+    """A link that nothing was asked over for this long is given back."""
+    questions_per_peer_max: int
+    """On their way to one peer at once."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -37,8 +47,10 @@ class _Peer(msgspec.Struct):
 class Desk:
     """Who was asked what, on whose behalf."""
 
-    def __init__(self, config: ClientConfig) -> None:
-        self._config = config
+    def __init__(self, purpose: str, limits: DeskLimits) -> None:
+        """The purpose is that of the claims on links, beside those of other machines."""
+        self._purpose = purpose
+        self._limits = limits
         self._questions: dict[Hashable, Question] = {}
         self._peers: dict[NodeId, _Peer] = {}
         self._requests = 0
@@ -54,8 +66,8 @@ class Desk:
         peer = self._peers.get(contact.node)
         if peer is None:
             peer = self._peers[contact.node] = _Peer()
-            effects.append(OpenLink(contact, PURPOSE))
-            effects.append(SetTimer(("dial", contact.node), self._config.answer_ns))
+            effects.append(OpenLink(contact, self._purpose))
+            effects.append(SetTimer(("dial", contact.node), self._limits.dial_ns))
         self._questions[key] = Question(contact.node, owner, message)
         peer.waiting[key] = None
         return effects + self._send(contact.node, peer)
@@ -86,11 +98,11 @@ class Desk:
         """The link is up: ask what waited for it."""
         peer = self._peers.get(node)
         if peer is None:
-            return [CloseLink(node, PURPOSE)]
+            return [CloseLink(node, self._purpose)]
         peer.up = True
         effects = [CancelTimer(("dial", node)), *self._send(node, peer)]
         if not peer.flying:  # who asked has lost interest
-            effects.append(SetTimer(("idle", node), self._config.idle_ns))
+            effects.append(SetTimer(("idle", node), self._limits.idle_ns))
         return effects
 
     def lost(self, node: NodeId) -> tuple[list[Question], list[Effect]]:
@@ -106,7 +118,7 @@ class Desk:
     def give_up_dialling(self, node: NodeId) -> tuple[list[Question], list[Effect]]:
         """The link took too long to make."""
         questions, effects = self.lost(node)
-        return questions, [CloseLink(node, PURPOSE), *effects]
+        return questions, [CloseLink(node, self._purpose), *effects]
 
     def give_back(self, node: NodeId) -> list[Effect]:
         """Nothing was asked for a while."""
@@ -114,7 +126,7 @@ class Desk:
         if peer is None or peer.flying or peer.waiting:
             return []
         del self._peers[node]
-        return [CloseLink(node, PURPOSE)]
+        return [CloseLink(node, self._purpose)]
 
     def question_count(self) -> int:
         """Questions that have no answer yet."""
@@ -122,12 +134,12 @@ class Desk:
 
     def _send(self, node: NodeId, peer: _Peer) -> list[Effect]:
         effects: list[Effect] = []
-        while peer.up and peer.waiting and len(peer.flying) < self._config.questions_per_peer_max:
+        while peer.up and peer.waiting and len(peer.flying) < self._limits.questions_per_peer_max:
             key = next(iter(peer.waiting))
             del peer.waiting[key]
             peer.flying[key] = None
             effects.append(Send(self._questions[key].message, (node,)))
-            effects.append(SetTimer(("ask", key), self._config.answer_ns))
+            effects.append(SetTimer(("ask", key), self._limits.answer_ns))
         if effects:
             effects.append(CancelTimer(("idle", node)))
         return effects
@@ -137,5 +149,5 @@ class Desk:
         del self._questions[key], peer.flying[key]
         effects = [CancelTimer(("ask", key)), *self._send(node, peer)]
         if not peer.flying:
-            effects.append(SetTimer(("idle", node), self._config.idle_ns))
+            effects.append(SetTimer(("idle", node), self._limits.idle_ns))
         return effects
