@@ -19,21 +19,24 @@ from shoal.base.ids import (
 from shoal.identity import SIGNATURE_BYTES
 from shoal.identity.stream_message import Body, Position, encode_body
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
-from shoal.protocols.streams.config import HOPS_MAX, RTT_US_MAX
+from shoal.protocols.streams.config import HOLDERS_MAX, HOPS_MAX, RTT_US_MAX
 from shoal.protocols.streams.messages import (
     REASON_CHARS_MAX,
     SIGNAL_BYTES_MAX,
     Announce,
     Close,
+    Expect,
     Feed,
     Fill,
     FillDone,
+    FindHolders,
     FindStorage,
     Flood,
     Heads,
     Instruction,
     Join,
     JoinRefused,
+    KeyHolders,
     Leave,
     Left,
     Open,
@@ -123,6 +126,9 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     ),
     Signal: st.builds(Signal, stream_ids, node_ids, st.binary(max_size=SIGNAL_BYTES_MAX)),
     Signalled: st.builds(Signalled, stream_ids, node_ids, st.binary(max_size=SIGNAL_BYTES_MAX)),
+    FindHolders: st.builds(FindHolders, counts, stream_ids, node_ids),
+    KeyHolders: st.builds(KeyHolders, counts, st.lists(contacts, max_size=HOLDERS_MAX).map(tuple)),
+    Expect: st.builds(Expect, stream_ids, contacts),
     FindStorage: st.builds(FindStorage, stream_ids),
     StorageNodes: st.builds(StorageNodes, stream_ids, st.lists(contacts, max_size=4).map(tuple)),
     Heads: st.builds(Heads, stream_ids, st.lists(heads, max_size=4).map(tuple)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystor
 from shoal.kernel.access import Permission
 from shoal.node import NetworkFile, Node
 from shoal.node.network_file import NodeSection, PeerEntry, StorageSection, TrackerSection
+from shoal.node.webrtc_section import WebRTCSection
 from shoal.registry.client import ContractRegistry
 from shoal.registry.config import RegistrySection
 from shoal.registry.members import put_public_key
@@ -30,8 +31,10 @@ def key_of(name: str) -> PrivateKey:
 class PrivateTown:
     """Network files by name; the owner of streams is "alice"."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, called: Collection[str] = ()) -> None:
+        """Those who are called have WebRTC, and nobody can dial them."""
         self.folder = folder
+        self._called = called
         self._entries = {
             name: PeerEntry(show_node_id(key_of(name).address), (f"ws://127.0.0.1:{free_port()}",))
             for name in SERVERS
@@ -46,8 +49,10 @@ class PrivateTown:
             create_keystore(path, key, "", entropy, cost=CHEAP, allow_empty_passphrase=True)
         entry = self._entries.get(name)
         listen = ("ws://127.0.0.1:0",) if entry is None else entry.addresses
+        called = name in self._called
         return NetworkFile(
-            node=NodeSection(key=path.name, listen=listen),
+            node=NodeSection(key=path.name, listen=("webrtc:",) if called else listen),
+            webrtc=WebRTCSection() if called else None,
             trackers=(self._entries["tracker"],),
             storage_nodes=(self._entries["storage"],),
             tracker=TrackerSection() if name == "tracker" else None,
@@ -73,9 +78,9 @@ class PrivateTown:
             yield node
 
 
-async def make_stream(registry: ContractRegistry, path: str) -> StreamId:
+async def make_stream(registry: ContractRegistry, path: str, degree: int | None = None) -> StreamId:
     """A stream of alice's, kept by the storage node."""
-    terms = StreamTerms(storage_nodes=(key_of("storage").address,))
+    terms = StreamTerms(degree=degree, storage_nodes=(key_of("storage").address,))
     return await registry.create(path, terms)
 
 

@@ -20,6 +20,7 @@ from shoal.protocols.streams.history.commands import ReadHistory
 from shoal.protocols.streams.keys.commands import FindKey
 from shoal.protocols.streams.keys.machine import KeyExchange
 from shoal.protocols.streams.keys.ring import KeyRing
+from shoal.protocols.streams.keys.vicinity import FixedVicinity
 from shoal.protocols.streams.messages import VerifiedMessage
 from tests.node.network import run
 
@@ -33,7 +34,7 @@ class Bench:
     def __init__(self) -> None:
         self.ring = KeyRing()
         owner = PrivateKey.generate(SeededEntropy("me"))
-        exchange = KeyExchange(owner, self.ring, lambda stream: (), SeededEntropy(1))
+        exchange = KeyExchange(owner, self.ring, FixedVicinity(), SeededEntropy(1))
         self.asked: list[tuple[FindKey, Any]] = []
         self.reads: list[ReadHistory] = []
         self.finder = KeyFinder(self, exchange, self, lambda message: None)  # type: ignore[arg-type]

@@ -150,10 +150,12 @@ def test_keys_are_written_a_little_later_and_what_another_wrote_stays(
             await store.close()
         held = {key.id for key in read_group_keys(path, OWNER)}
         assert held == {sealer(name).key.id for name in "ab"}
+        late = KeyStore(KeyRing(), OWNER, SeededEntropy("late"))
+        late.open(path)
         path.write_bytes(b"something else")
-        stores[0].changed()
+        late.changed()
         with caplog.at_level(logging.ERROR):
-            await stores[0].close()
+            await late.close()
         assert "have to be asked for again" in caplog.text
         assert path.read_bytes() == b"something else"  # not ours to destroy
         await asyncio.get_running_loop().shutdown_default_executor()

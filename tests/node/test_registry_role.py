@@ -15,6 +15,7 @@ from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
 from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.contact import Contact
+from shoal.kernel.inputs import AccessChanged
 from shoal.node.network_file import (
     NetworkFile,
     NodeSection,
@@ -23,12 +24,12 @@ from shoal.node.network_file import (
     StreamSettings,
     TrackerSection,
 )
-from shoal.node.registry_role import RegistryRole
+from shoal.node.registry_role import READS_AT_ONCE, RegistryRole
 from shoal.node.terms import Terms
 from shoal.registry.client import ContractRegistry
 from shoal.registry.config import RegistrySection
 from shoal.registry.opening import deploy_registry, open_registry
-from shoal.registry.port import Directory, StreamTerms
+from shoal.registry.port import Change, Directory, StreamTerms
 
 pytest.importorskip("pyrevm", reason="no EVM is made for this Python")
 
@@ -201,6 +202,65 @@ def test_a_storage_node_finds_out_what_it_is_to_keep(tmp_path: Path) -> None:
                     while keeper.storage.keeps(after.id):
                         await asyncio.sleep(0.01)
                 assert keeper.storage.keeps(before.id)
+
+    asyncio.run(main())
+
+
+class SlowChain:
+    """A registry in which somebody makes hundreds of streams; it answers when it is told to."""
+
+    def __init__(self, changes: list[Change]) -> None:
+        self.changes = changes
+        self.answers = asyncio.Event()
+        self.away = False
+        self.asked: list[StreamId] = []
+
+    async def watch(self, since: int | None) -> AsyncIterator[Change]:
+        assert since == 0, "a storage node wants to know of all streams"
+        for change in self.changes:
+            yield change
+        await asyncio.Event().wait()
+
+    async def stream(self, stream: StreamId) -> StreamTerms:
+        self.asked.append(stream)
+        await self.answers.wait()
+        if self.away:
+            raise shoal.RegistryUnavailable("the chain is away")
+        return StreamTerms(storage_nodes=(BOB.address,))
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_whoever_makes_many_streams_keeps_no_revocation_waiting_at_a_storage_node(
+    away: bool,
+) -> None:
+    streams = [StreamId(f"{show_node_id(ALICE.address)}/{n}") for n in range(300)]
+    revoked = Change("permissions", 2, streams[7], ALICE.address)
+    changes = [*(Change("created", 1, stream) for stream in streams), revoked]
+
+    async def main() -> None:
+        chain = SlowChain(changes)
+        chain.away = away
+        terms = Terms(NetworkFile())
+        role = RegistryRole(chain, SECTION, terms, BOB.address)  # type: ignore[arg-type]
+        told: list[AccessChanged] = []
+        seen: list[StreamId] = []
+        role.start(told.append, seen.append)
+        async with asyncio.timeout(10):
+            while AccessChanged(streams[7], ALICE.address) not in told:
+                await asyncio.sleep(0)
+            assert len(terms.streams) == 0, "no stream has been read"
+            chain.answers.set()
+            await asyncio.sleep(SECTION.interval_s)
+            chain.away = False
+            while set(terms.streams) != set(streams):
+                await asyncio.sleep(0.01)
+        assert set(seen) == set(streams)
+        assert chain.asked[:READS_AT_ONCE] == streams[:READS_AT_ONCE]
+        assert all(terms.storage_of(stream) for stream in streams)
+        await role.close()
 
     asyncio.run(main())
 

@@ -1,7 +1,7 @@
 """A simulated network with a stream that is encrypted: readers with keys, storage on a real store.
 
-Nobody is kept out of the overlay here: whoever may read no longer still gets every message, and
-lacks the key alone.
+Nobody is kept out of the overlay, unless trackers are told to ask the registry: whoever may read no
+longer still gets every message, and lacks the key alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shoal.identity.wrapped_key import encode_announcements, wrap_key
 from shoal.kernel.access import Permission
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
+from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import JoinStream, MessageArrived, MessageTaken, Publish
 from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.commands import (
@@ -33,6 +34,7 @@ from shoal.protocols.streams.keys.commands import FindKey
 from shoal.protocols.streams.keys.machine import KeyExchange
 from shoal.protocols.streams.keys.ring import KeyRing
 from shoal.protocols.streams.keys.sealing import Reader, Sealing
+from shoal.protocols.streams.keys.vicinity import StreamVicinity
 from shoal.protocols.streams.keys.waiting import key_of
 from shoal.protocols.streams.keys.wire import KeysCodec
 from shoal.protocols.streams.messages import VerifiedMessage
@@ -72,20 +74,22 @@ class Member:
         simulation = self._network.simulation
         rng = simulation.random("member", node.index, node.incarnation)
         entropy = SeededEntropy(f"{self.name} {node.incarnation}")
-        ring = TrackerRing([self._network.tracker])
+        ring = TrackerRing(self._network.trackers)
         streams = StreamNode(node.id, ring, self.key.sign, str(node.incarnation), rng)
         self.sealing = Sealing(STREAM, node.id, entropy)
-
-        def neighbours_of(stream: StreamId) -> list[NodeId]:
-            state = streams.streams.get(stream)
-            return [] if state is None else list(state.channel.active)
-
-        exchange = KeyExchange(self.key, self.ring, neighbours_of, entropy)
+        exchange = KeyExchange(self.key, self.ring, StreamVicinity(streams), entropy)
         return [streams, HistoryClient(node.id, ring.order), exchange]
 
     def start(self, *, subscribe: bool = True) -> None:
         self.node.start()
         self.node.command(STREAMS, JoinStream(STREAM, subscribe=subscribe))
+
+    def neighbours(self) -> set[str]:
+        """The names of its neighbours in the overlay, as far as they have one."""
+        streams: Any = self.node.machines[STREAMS]
+        active = streams.streams[STREAM].channel.active
+        members = self._network.members.values()
+        return {member.name for member in members if member.key.address in active}
 
     def publish(self, text: str) -> None:
         """As a node does: prepare, announce, publish."""
@@ -101,7 +105,7 @@ class Member:
         self.node.command(STREAMS, Publish(STREAM, text.encode(), TEXT, 0, seal))
 
     def find_missing(self) -> None:
-        """Ask neighbours for every key that a message lacks."""
+        """Ask for every key that a message lacks."""
         missing = {(key_of(m), m.id.publisher): None for m in self.messages}
         for key, publisher in missing:
             assert key is not None  # everything is sealed
@@ -145,9 +149,19 @@ class Member:
 
 
 class KeyNetwork:
-    """A tracker, a storage node, and members. Close the store."""
+    """Trackers, a storage node, and members. Close the store."""
 
-    def __init__(self, seed: int, folder: Path, names: Iterable[str]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        folder: Path,
+        names: Iterable[str],
+        *,
+        trackers: int = 1,
+        closed: bool = False,
+    ) -> None:
+        """If it is closed, trackers ask the registry who may be in the stream."""
+        self._closed = closed
         self.simulation = Simulation(
             seed,
             RegionDelay(load_table("aws")),
@@ -155,10 +169,13 @@ class KeyNetwork:
             wire=True,
             checkers=[MachineInvariants()],
         )
-        tracker, storage = (PrivateKey.generate(SeededEntropy(n)) for n in ("tracker", "storage"))
-        self.tracker = Contact(tracker.address)
+        storage = PrivateKey.generate(SeededEntropy("storage"))
         self._storage = Contact(storage.address)
-        self.simulation.add_node(tracker.address, self._make_tracker, role="tracker").start()
+        names_of_trackers = ["tracker", *(f"tracker {n}" for n in range(1, trackers))]
+        ids = [PrivateKey.generate(SeededEntropy(name)).address for name in names_of_trackers]
+        self.trackers = [Contact(id) for id in ids]
+        for id in ids:
+            self.simulation.add_node(id, self._make_tracker, role="tracker").start()
         self.store = Store(folder / "store", SeededEntropy("store"))
         self.storage = self.simulation.add_node(
             storage.address, partial(self._make_storage, storage), role="storage"
@@ -171,11 +188,12 @@ class KeyNetwork:
         def policy(stream: StreamId) -> RandomPolicy:
             return RandomPolicy(4, self.simulation.random("policy", stream))
 
-        return [Tracker(policy, storage_of=lambda stream: (self._storage,))]
+        access = AccessTable() if self._closed else None
+        return [Tracker(policy, storage_of=lambda stream: (self._storage,), access=access)]
 
     def _make_storage(self, key: PrivateKey, node: SimNode) -> list[Machine]:
         rng = self.simulation.random("storage", node.incarnation)
-        ring = TrackerRing([self.tracker])
+        ring = TrackerRing(self.trackers)
         streams = StreamNode(node.id, ring, key.sign, str(node.incarnation), rng)
         return [streams, HistoryClient(node.id, ring.order), StorageNode(node.id, lambda s: True)]
 
@@ -187,9 +205,14 @@ class KeyNetwork:
         if isinstance(event, MessageTaken):
             self.storage.command(STORAGE, KeepMessage(event.message))
 
-    def grant(self, name: str, until_ns: int = FOREVER_NS) -> None:
+    def grant(
+        self,
+        name: str,
+        until_ns: int = FOREVER_NS,
+        kinds: Permission = Permission.SUBSCRIBE,
+    ) -> None:
         node = self.members[name].key.address
-        self.simulation.access.grant(STREAM, node, Permission.SUBSCRIBE, until_ns)
+        self.simulation.access.grant(STREAM, node, kinds, until_ns)
 
     def revoke(self, name: str) -> None:
         self.simulation.access.revoke(STREAM, self.members[name].key.address, Permission.SUBSCRIBE)

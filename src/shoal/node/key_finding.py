@@ -1,5 +1,5 @@
 """Looking for a key that a message needs: at storage nodes, where its publisher announced it, and
-among neighbours who may have it."""
+among those who may have it."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class KeyFinder:
 
     async def _ask_all(self, key: bytes, message: VerifiedMessage) -> None:
         """Return when one way has led to it, or all have ended."""
-        ways = self._ask_storage(key, message), self._ask_neighbours(key, message)
+        ways = self._ask_storage(key, message), self._ask_others(key, message)
         tasks = {asyncio.ensure_future(way) for way in ways}
         try:
             while tasks and self._exchange.ring.get(key) is None:
@@ -130,7 +130,7 @@ class KeyFinder:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _ask_neighbours(self, key: bytes, message: VerifiedMessage) -> None:
+    async def _ask_others(self, key: bytes, message: VerifiedMessage) -> None:
         token = FoundOrNot()
         command = FindKey(message.id.stream, message.id.publisher, key)
         await self._host.issue(self._exchange, command, token)

@@ -29,6 +29,7 @@ class KeyStore:
         self._entropy = entropy
         self._tasks = Tasks()
         self._dirty = False
+        self._closed = False
 
     def open(self, path: Path) -> None:
         """Read the file, and write it from now on; KeystoreError if it is unusable."""
@@ -38,12 +39,13 @@ class KeyStore:
 
     def changed(self) -> None:
         """A key has come."""
-        if self._path is not None and not self._dirty:
+        if self._path is not None and not self._dirty and not self._closed:
             self._dirty = True
             self._tasks.start(self._write_soon())
 
     async def close(self) -> None:
-        """What has come is on disk."""
+        """What has come is on disk; what comes from now on is not kept."""
+        self._closed = True
         await self._tasks.close()
         await self._write()
 

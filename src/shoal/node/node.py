@@ -171,7 +171,7 @@ class Node(Searching):
             delivery = Delivery(
                 self.host, self._memberships.machine, self.history, self._publish_in, self.keys
             )
-            self.outbox.start(delivery, self.host.now_ns)
+            self.outbox.start(delivery, self.host.now_ns, self._permit_publishing)
         if self._topics is not None and self.network.topics is not None:
             self._topics.keep(map(parse_cid, self.network.topics.pinned))
         if self._topics is not None and self.topic_logs is not None:
@@ -311,9 +311,15 @@ class Node(Searching):
 
     async def _publish_in(self, stream: StreamId) -> None:
         """Be in a stream until the end, as a publisher."""
-        if self.registry is not None:
-            await self.registry.demand(stream, Permission.PUBLISH)
+        await self._permit_publishing(stream)
         await self._memberships.stay_in(stream)
+
+    async def _permit_publishing(self, stream: StreamId) -> None:
+        """NotPermitted, or NotFound, unless this node may publish in a stream, whose terms are
+        known from now on."""
+        if self.registry is not None:
+            await self.registry.find(stream)
+            await self.registry.demand(stream, Permission.PUBLISH)
 
     async def _opened(self, id: StreamId) -> Stream:
         if self.registry is not None:

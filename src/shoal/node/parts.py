@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 
 from shoal.base.errors import ConfigError
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import StreamId
 from shoal.identity import Entropy, PrivateKey
 from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
@@ -27,6 +27,7 @@ from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.keys.machine import KeyExchange
 from shoal.protocols.streams.keys.ring import KeyRing
+from shoal.protocols.streams.keys.vicinity import StreamVicinity
 from shoal.protocols.streams.keys.wire import KeysCodec
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.random_policy import RandomPolicy
@@ -74,22 +75,18 @@ class Parts:
             self.machines += [self.tracker, SignalRelay(self.tracker.streams)]
         trackers = self.terms.trackers(Contact(key.address))
         if trackers:
-            self._add_streams(key, entropy.token(8).hex(), rng, trackers)
-            if network.registry is not None and self.streams is not None:
-                neighbours_of = partial(_neighbours, self.streams)
-                self.exchange = KeyExchange(key, KeyRing(), neighbours_of, entropy)
-                self.machines.append(self.exchange)
+            self._add_streams(key, entropy, rng, trackers)
         if network.storage is not None:
             role = StorageRole(self.terms, network.storage, key.address, entropy, self._table())
             self._add_storage(role)
+            if network.storage.topics:
+                self.topic_logs = TopicLogs(role, network.storage)
         try:
             self._add_others(network, key, rng, cached)
             if network.outbox is not None:
                 if self.streams is None:
                     raise ConfigError("outbox: this node knows no tracker: add [[trackers]]")
                 self.outbox = OutboxRole(network, network.outbox, key, entropy, self.partitions)
-            if network.storage is not None and network.storage.topics:
-                self.topic_logs = TopicLogs(network, network.storage, entropy)
         except BaseException:
             if self.storage is not None:
                 self.storage.store.close()  # it is not ours as long as we do not run
@@ -106,16 +103,22 @@ class Parts:
     def _add_streams(
         self,
         key: PrivateKey,
-        chain: str,
+        entropy: Entropy,
         rng: Random,
         trackers: tuple[Contact, ...],
     ) -> None:
+        network, chain = self.terms.network, entropy.token(8).hex()
         ring = TrackerRing(trackers, self.terms.pinned_trackers)
         self.streams = StreamNode(key.address, ring, key.sign, chain, rng, access=self._table())
         self.history = HistoryClient(key.address, ring.order, partitions_of=self.partitions.count)
         self.machines += [self.streams, self.history]
-        if self.terms.network.webrtc is not None:
-            self.signaller = Signaller(self.streams)
+        if network.registry is not None:  # without one, nothing is encrypted
+            vicinity = StreamVicinity(self.streams)
+            self.exchange = KeyExchange(key, KeyRing(), vicinity, entropy)
+            self.machines.append(self.exchange)
+        if network.webrtc is not None:
+            introduced = () if self.exchange is None else (self.exchange.streams_of,)
+            self.signaller = Signaller(self.streams, *introduced)
             self.machines.append(self.signaller)
 
     def _add_storage(self, role: StorageRole) -> None:
@@ -135,11 +138,6 @@ class Parts:
             self.machines.extend(self.topics.machines)
             self.codecs.extend(self.topics.codecs)
             self._disks |= self.topics.disks(self.machines)
-
-
-def _neighbours(streams: StreamNode, stream: StreamId) -> list[NodeId]:
-    state = streams.streams.get(stream)
-    return [] if state is None else list(state.channel.active)
 
 
 def _make_policy(terms: Terms, seed: int, stream: StreamId) -> TopologyPolicy:

@@ -1,8 +1,9 @@
 """The registry, for the machines of a node: what somebody may do, and what changes.
 
 It answers CheckAccess (`kernel/access.py`), after it has learned the terms of the stream: so a
-tracker that admits somebody knows how many neighbours they get. Changes are told to the machines,
-and the terms of streams that were edited are read again.
+tracker that admits somebody knows how many neighbours they get. Changes are told to the machines as
+they come. The terms of streams that were edited, or made where somebody wants to know of all, are
+read meanwhile: whoever makes hundreds in a block keeps no revocation waiting behind them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from shoal.base.errors import (
@@ -40,6 +42,10 @@ from shoal.registry.port import EVERYBODY, Answer, Change, Directory, StreamTerm
 
 FROM_THE_BEGINNING = 0
 STAND_IN_S = 24 * 3600
+READS_AT_ONCE = 64  # a batch of questions to a chain
+UNREAD_MAX = 10_000  # streams whose terms wait to be read: as many as are remembered
+
+StreamSeen = Callable[[StreamId], None]
 
 log = logging.getLogger("shoal.registry")
 
@@ -56,7 +62,9 @@ class RegistryRole:
         self._section = section
         self._node = node
         self._tasks = Tasks()
-        self._outdated: dict[StreamId, None] = {}  # terms that could not be read again
+        self._outdated: dict[StreamId, None] = {}  # terms that have not been read again yet
+        self._unread: dict[StreamId, None] = {}  # the same, in the order in which they are read
+        self._reading: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, network: NetworkFile, key: PrivateKey, node: NodeId) -> RegistryRole | None:
@@ -82,7 +90,7 @@ class RegistryRole:
     def start(
         self,
         changed: Callable[[AccessChanged], None],
-        stream_seen: Callable[[StreamId], None] | None = None,
+        stream_seen: StreamSeen | None = None,
     ) -> None:
         """Tell of changes from now on; and of every stream that there is, if somebody listens."""
         since = None if stream_seen is None else FROM_THE_BEGINNING
@@ -116,6 +124,9 @@ class RegistryRole:
         known = self.terms.known(stream)
         if known is not None and stream not in self._outdated:
             return known
+        return await self._read(stream)
+
+    async def _read(self, stream: StreamId) -> StreamTerms:
         try:
             terms = await self.registry.stream(stream)
         except NotFound:
@@ -178,7 +189,7 @@ class RegistryRole:
     async def _follow(
         self,
         changed: Callable[[AccessChanged], None],
-        stream_seen: Callable[[StreamId], None] | None,
+        stream_seen: StreamSeen | None,
         since: int | None,
     ) -> None:
         while True:
@@ -186,26 +197,48 @@ class RegistryRole:
                 async for change in self.registry.watch(since):
                     if change.what == "key":
                         continue  # nobody may do anything else than before
-                    with suppress(RegistryUnavailable):
-                        await self._learn_again(change, every_stream=stream_seen is not None)
+                    if change.what in ("directory", "unknown"):
+                        with suppress(RegistryUnavailable):
+                            listed = await self.registry.nodes(Directory.STORAGE_NODES)
+                            self.terms.list_storage(listed)
+                    await self._outdate(change, stream_seen)
                     changed(_told(change))
-                    if stream_seen is not None and change.stream is not None:
-                        stream_seen(change.stream)
             except RegistryUnavailable as error:
                 log.warning("what happened before is not known yet: %s", error)
                 await asyncio.sleep(self._section.interval_s)
 
-    async def _learn_again(self, change: Change, *, every_stream: bool) -> None:
-        """Others' streams are not asked for: a revocation would wait behind all that are made."""
+    async def _outdate(self, change: Change, stream_seen: StreamSeen | None) -> None:
+        """Have the terms of a stream read again, if they matter here: others' streams are not
+        asked for, unless somebody wants to know of all."""
         stream = change.stream
-        if change.what in ("directory", "unknown"):
-            self.terms.list_storage(await self.registry.nodes(Directory.STORAGE_NODES))
         if change.what not in ("created", "edited", "deleted") or stream is None:
             return
-        if every_stream or self.terms.known(stream) is not None:
-            self._outdated[stream] = None
-            with suppress(NotFound):
-                await self.learn(stream)
+        if stream_seen is None and self.terms.known(stream) is None:
+            return
+        self._outdated[stream] = self._unread[stream] = None
+        if self._reading is None or self._reading.done():
+            self._reading = self._tasks.start(self._read_all(stream_seen))
+        if len(self._unread) >= UNREAD_MAX:
+            await asyncio.wait([self._reading])
+
+    async def _read_all(self, stream_seen: StreamSeen | None) -> None:
+        while self._unread:
+            streams = list(islice(self._unread, READS_AT_ONCE))
+            for stream in streams:
+                del self._unread[stream]
+            await asyncio.gather(*[self._read_again(stream, stream_seen) for stream in streams])
+            if any(stream in self._unread for stream in streams):
+                await asyncio.sleep(self._section.interval_s)  # the chain is away, or busy
+
+    async def _read_again(self, stream: StreamId, stream_seen: StreamSeen | None) -> None:
+        try:
+            with suppress(NotFound):  # it was deleted
+                await self._read(stream)
+        except (RegistryUnavailable, RegistryDamaged):
+            self._unread[stream] = None
+            return
+        if stream_seen is not None:
+            stream_seen(stream)
 
 
 def _told(change: Change) -> AccessChanged:

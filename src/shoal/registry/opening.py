@@ -15,11 +15,11 @@ from shoal.registry.chain import Chain
 from shoal.registry.client import ContractRegistry
 from shoal.registry.config import RegistrySection
 from shoal.registry.follower import Follower
-from shoal.registry.rpc_chain import RpcChain
 from shoal.registry.sender import Sender
 
 if TYPE_CHECKING:
     from shoal.registry.embedded import EmbeddedChain
+    from shoal.registry.rpc_chain import RpcChain
 
 BLOCKS_FILE = "blocks"
 STREAMS_BLOCK = 3  # of an embedded chain: two directories, and then the contract that names them
@@ -113,6 +113,8 @@ def _embedded_chain() -> type[EmbeddedChain]:
 
 
 async def _reach(section: RegistrySection) -> RpcChain:
+    from shoal.registry.rpc_chain import RpcChain  # with an HTTP client, which few nodes need
+
     assert section.url is not None  # checked when it was read: a folder, or an address
     return await RpcChain.open(
         section.url, request_s=section.request_s, fee_gwei_max=section.fee_gwei_max

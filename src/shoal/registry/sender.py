@@ -18,6 +18,7 @@ from shoal.registry.config import RegistrySection
 from shoal.registry.follower import Follower
 
 SIGN_TRIES = 5  # other processes with the same key may be as busy as we are
+TAKEN_TRIES = 5  # our own may have taken its nonce: endpoints know that before they have a receipt
 RECEIPT_S_MIN, RECEIPT_S_MAX = 0.05, 1.0  # between two looks for what came of it
 
 
@@ -65,6 +66,7 @@ class Sender:
                 await self._pause(deadline_s, signed, error)
 
     async def _final(self, signed: Signed, deadline_s: float) -> Receipt:
+        taken = 0
         while True:
             try:
                 receipt = await self._chain.receipt(signed.hash)
@@ -77,6 +79,10 @@ class Sender:
                     continue  # it counts now: is it still there?
                 await self._pause(deadline_s, signed, None)
             except NonceTaken as error:
+                taken += 1
+                if taken < TAKEN_TRIES:
+                    await self._pause(deadline_s, signed, None)
+                    continue
                 raise RegistryUnavailable(
                     f"transaction 0x{signed.hash.hex()} lost its place to another one of this key:"
                     " look at what holds now, and try again"

@@ -136,7 +136,7 @@ class Floor:
         )
         self.now_ns = NOW_NS
 
-    def offend(self, peer: NodeId, reason: str) -> list[Effect]:
+    def offend(self, peer: NodeId, reason: str, now_ns: int) -> list[Effect]:
         self.offences.append(reason)
         return [Rejected(peer, reason)]
 

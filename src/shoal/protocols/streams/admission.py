@@ -3,6 +3,8 @@
 A Join waits until the registry has said what its sender may do. A member that may do nothing any
 more is taken out when the registry says so, and when what is known of it has become too old it is
 asked for again. Nobody is taken out because the registry is out of reach.
+
+Only those who may subscribe are told whom to ask for keys.
 """
 
 from __future__ import annotations
@@ -16,11 +18,18 @@ from shoal.kernel.effects import Effect, Send
 from shoal.kernel.inputs import AccessChanged, AccessChecked
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.access import AccessTable
-from shoal.protocols.streams.messages import REASON_CHARS_MAX, FindStorage, Join, JoinRefused
+from shoal.protocols.streams.messages import (
+    REASON_CHARS_MAX,
+    FindHolders,
+    FindStorage,
+    Join,
+    JoinRefused,
+)
 
+NO_READER = "key-not-permitted"  # as whoever has the key counts it
 MEMBERS_MAY = int(Permission.PUBLISH | Permission.SUBSCRIBE)
 
-Request = Join | FindStorage
+Request = Join | FindStorage | FindHolders
 Members = Callable[[StreamId], Iterable[NodeId]]
 
 
@@ -46,6 +55,7 @@ class Admission:
         key = (stream, peer)
         if key not in self._waiting and len(self._waiting) >= self._table.config.joins_max:
             return [Rejected(peer, "too-many-joins")]
+        # Of several questions of one kind the last is answered; the others are asked again.
         self._waiting.setdefault(key, {})[type(request)] = request
         return self._table.ask(stream, peer)
 
@@ -94,9 +104,20 @@ class Admission:
             for effect in ask(stream, node)
         ]
 
+    def may_read(self, stream: StreamId, node: NodeId, now_ns: int) -> bool:
+        """Whether it is known that somebody may subscribe."""
+        if self._table is None:
+            return True
+        verdict = self._table.look(stream, node, now_ns)
+        return verdict is not None and verdict.allows(Permission.SUBSCRIBE)
+
     def _judge(self, peer: NodeId, request: Request, verdict: Verdict) -> list[Effect] | None:
         if isinstance(request, FindStorage):
             return None  # it is no secret: what was waited for is that it is known here
+        if isinstance(request, FindHolders):
+            if verdict.allows(Permission.SUBSCRIBE):
+                return None
+            return [Rejected(peer, "permission-unknown" if verdict.problem else NO_READER)]
         if self._may_join(request.stream, peer, verdict):
             return None
         return refuse(request.stream, peer, verdict)

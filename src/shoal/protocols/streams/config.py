@@ -14,6 +14,7 @@ HOPS_MAX = 255  # far above any diameter here: 20,000 nodes at degree 4 are 13 h
 RTT_US_MAX = 60_000_000  # a link with a longer round trip is down
 STORAGE_NODES_MAX = 16  # storage nodes of one stream: more copies than anybody keeps
 PROBES_MAX = 16  # members that one is asked to measure at once
+HOLDERS_MAX = 4  # members that a reader is told to ask for keys: the publisher, and some to spare
 HEADS_MAX = 256  # chains in one Heads message: 20 KiB
 PENDING_BYTES_MIN = 8 * KIB  # what a small message counts as while its signature is checked
 
@@ -222,7 +223,14 @@ class TrackerConfig(msgspec.Struct, frozen=True):
 
     questions_burst: int = 100
     questions_refill_ns: int = 100 * MS_NS
-    """Questions after storage nodes, of one node: once per stream, and again if all are silent."""
+    """Questions after storage nodes, of one node: once per stream, and again if all are silent. As
+    many after those who have keys, counted by themselves: once per publisher, and every 5 s."""
+
+    introduced_ns: int = 10 * S_NS
+    """A reader and whom it was told to ask may call each other for so long: as it asks."""
+
+    introduced_max: int = 4 * HOLDERS_MAX
+    """Of one reader: four publishers at once. It is told of more, but cannot call these."""
 
     epoch_ahead_ns: int = 24 * 3600 * S_NS
     """No tracker's clock is further ahead than this: a later epoch is a lie, and would use up the

@@ -19,6 +19,7 @@ from shoal.protocols.streams.config import (
     DEGREE_MAX,
     FRAME_BYTES_MAX,
     HEADS_MAX,
+    HOLDERS_MAX,
     HOPS_MAX,
     PROBES_MAX,
     RTT_US_MAX,
@@ -211,6 +212,14 @@ class FindStorage(msgspec.Struct, frozen=True, array_like=True, tag=15, gc=False
     stream: WireStreamId
 
 
+class FindHolders(msgspec.Struct, frozen=True, array_like=True, tag=25, gc=False):
+    """Whom may I ask for this publisher's keys? For those who may subscribe."""
+
+    request: Count
+    stream: WireStreamId
+    publisher: WireNodeId
+
+
 # Tracker to node
 
 
@@ -261,6 +270,20 @@ class StorageNodes(msgspec.Struct, frozen=True, array_like=True, tag=16, gc=Fals
     contacts: Annotated[tuple[Contact, ...], Meta(max_length=STORAGE_NODES_MAX)]
 
 
+class KeyHolders(msgspec.Struct, frozen=True, array_like=True, tag=26, gc=False):
+    """Ask these, who expect you: the publisher first, if it is there; answers FindHolders."""
+
+    request: Count
+    contacts: Annotated[tuple[Contact, ...], Meta(max_length=HOLDERS_MAX)]
+
+
+class Expect(msgspec.Struct, frozen=True, array_like=True, tag=27, gc=False):
+    """A reader was told to ask you for keys of this stream: let it."""
+
+    stream: WireStreamId
+    reader: Contact
+
+
 NODE_MESSAGES = (
     Flood,
     Open,
@@ -278,6 +301,7 @@ NODE_MESSAGES = (
     Left,
     JoinRefused,
 )
-TRACKER_MESSAGES = (Join, Leave, Status, Report, Probed, FindStorage)
+TRACKER_MESSAGES = (Join, Leave, Status, Report, Probed, FindStorage, FindHolders)
 SIGNAL_MESSAGES = (Signal, Signalled)  # for machines of their own, at trackers and at nodes
 READER_MESSAGES = (StorageNodes,)  # for whoever reads history, a machine of its own
+KEY_MESSAGES = (KeyHolders, Expect)  # for the key exchange, another one

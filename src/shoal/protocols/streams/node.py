@@ -124,9 +124,13 @@ class StreamNode:
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         """The one entry point."""
-        self._now_ns = now_ns
+        # Nearly all inputs are one of these two.
         if type(event) is MessageReceived and type(event.message) is Flood:
-            return self._flooding.receive(event.peer, event.message, now_ns)  # nine in ten inputs
+            return self._flooding.receive(event.peer, event.message, now_ns)
+        if type(event) is Verified:
+            signed: Any = event.token
+            return self._flooding.verified(signed, event.valid, now_ns)
+        self._now_ns = now_ns
         handler = _INPUTS.get(type(event))
         return handler(self, event) if handler is not None else []
 
@@ -147,10 +151,6 @@ class StreamNode:
 
     def _received(self, event: MessageReceived) -> list[Effect]:
         return _MESSAGES[type(event.message)](self, event.peer, event.message)
-
-    def _verified(self, event: Verified) -> list[Effect]:
-        signed: Any = event.token
-        return self._flooding.verified(signed, event.valid, self._now_ns)
 
     def _access_checked(self, event: AccessChecked) -> list[Effect]:
         return self._flooding.access_checked(event, self._now_ns)
@@ -339,8 +339,9 @@ class StreamNode:
             effects.extend(send_held(state, self._flooding, self.node, self._now_ns))
         return effects
 
-    def _offend(self, peer: NodeId, reason: str) -> list[Effect]:
+    def _offend(self, peer: NodeId, reason: str, now_ns: int) -> list[Effect]:
         """A peer sent what no honest peer sends: count it, and part with it past the limit."""
+        self._now_ns = now_ns
         effects: list[Effect] = [Rejected(peer, reason)]
         shared = [s for s in self.streams.values() if peer in s.overlay.neighbours]
         if not shared:
@@ -361,7 +362,6 @@ class StreamNode:
 
 _INPUTS: dict[type[Input], Callable[[StreamNode, Any], list[Effect]]] = {
     MessageReceived: StreamNode._received,
-    Verified: StreamNode._verified,
     AccessChecked: StreamNode._access_checked,
     AccessChanged: StreamNode._access_changed,
     TimerFired: StreamNode._timer,

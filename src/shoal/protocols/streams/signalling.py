@@ -2,8 +2,8 @@
 
 A node that is behind a NAT can be called, but not dialled. What the two have to tell each other
 first goes node, tracker, node. The tracker passes on what one member of a stream says to another
-one that it was told to link with, or to measure, and nothing else: it is no mailbox. What they say
-is theirs (shoal.transport.signalling), and as little as a few kilobytes.
+one that it was told to link with, to measure, or to ask for keys, and nothing else: it is no
+mailbox. What they say is theirs (shoal.transport.signalling), and as little as a few kilobytes.
 
 Two machines of their own, beside the tracker's and the node's: neither needs to know of the other's
 work, only who is whose neighbour.
@@ -11,7 +11,7 @@ work, only who is whose neighbour.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -34,6 +34,8 @@ seconds. A neighbour can so cost a node 128 KiB at once, and 16 KiB/s."""
 
 SIGNALS_PAIRS_MAX = 100_000
 """Pairs whose rate is remembered."""
+
+StreamsOf = Callable[[NodeId], Iterable[StreamId]]
 
 ROUTES_MAX = 1024
 """Callers whose tracker a node remembers: it has a few dozen neighbours."""
@@ -69,7 +71,7 @@ class SignalRelay:
             return []
         peer, signal = event.peer, event.message
         state = self._streams.get(signal.stream)
-        if state is None or not _is_pair(state, peer, signal.peer):
+        if state is None or not state.is_pair(peer, signal.peer, now_ns):
             return [Rejected(peer, "not-instructed")]
         if not self._limit.allow((peer, signal.peer), now_ns):
             return [Rejected(peer, "too-many-signals")]
@@ -79,24 +81,16 @@ class SignalRelay:
         """There is no state but the rate limit's."""
 
 
-def _is_pair(state: TrackedStream, one: NodeId, other: NodeId) -> bool:
-    """Whether the tracker told either of two members to reach the other."""
-    members = state.members
-    if one not in members or other not in members:
-        return False
-    if other in state.policy.neighbours(one):
-        return True
-    return other in members[one].probing or one in members[other].probing
-
-
 class Signaller:
     """At a node: says and hears signals, through whichever tracker has both."""
 
     accepts = (Signalled,)
 
-    def __init__(self, node: StreamNode) -> None:
-        """The stream machine of this node, which is only read."""
+    def __init__(self, node: StreamNode, introduced: StreamsOf = lambda peer: ()) -> None:
+        """The stream machine of this node, which is only read. `introduced` names the streams in
+        which a peer and we were told of each other, for keys."""
         self._node = node
+        self._introduced = introduced
         self._routes: dict[NodeId, StreamId] = {}
         """Streams in which others called us. They may be ahead of our own instruction."""
 
@@ -131,6 +125,7 @@ class Signaller:
             if peer in state.overlay.neighbours:
                 yield stream
         yield from self._node.prober.streams_of(peer)
+        yield from self._introduced(peer)
         if peer in self._routes:
             yield self._routes[peer]
 

@@ -31,6 +31,8 @@ class Member(msgspec.Struct):
     """How long a message stays there before it goes on."""
     probing: tuple[NodeId, ...] = ()
     """Whom it was asked to measure."""
+    introduced: dict[NodeId, int] = {}
+    """Whom it was told to ask for keys, and until when it may call them."""
 
 
 class TrackedStream(msgspec.Struct):
@@ -122,6 +124,18 @@ class TrackedStream(msgspec.Struct):
             if rtt.peer in self.members:
                 self.policy.delay_learned(node, rtt.peer, rtt.rtt_us * US_NS)
         return True
+
+    def is_pair(self, one: NodeId, other: NodeId, now_ns: int) -> bool:
+        """Whether either of two members was told to reach the other."""
+        if one not in self.members or other not in self.members:
+            return False
+        if other in self.policy.neighbours(one):
+            return True
+        return self._was_told(one, other, now_ns) or self._was_told(other, one, now_ns)
+
+    def _was_told(self, one: NodeId, other: NodeId, now_ns: int) -> bool:
+        member = self.members[one]
+        return other in member.probing or now_ns < member.introduced.get(other, 0)
 
     def check_invariants(self, stream: StreamId, newest: tuple[int, int]) -> None:
         """Raise InvariantViolated on impossible state; newest is the last instruction's version."""

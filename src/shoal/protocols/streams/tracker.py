@@ -36,9 +36,10 @@ from shoal.kernel.inputs import (
 from shoal.kernel.records import MemberChanged, Rejected
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.admission import Admission, refuse
-from shoal.protocols.streams.config import STORAGE_NODES_MAX, TrackerConfig
+from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.messages import (
     TRACKER_MESSAGES,
+    FindHolders,
     FindStorage,
     Join,
     Leave,
@@ -46,8 +47,8 @@ from shoal.protocols.streams.messages import (
     Probed,
     Report,
     Status,
-    StorageNodes,
 )
+from shoal.protocols.streams.questions import Question, Questions, StorageOf
 from shoal.protocols.streams.takeover import Takeover
 from shoal.protocols.streams.topology import LinkChanges, TopologyPolicy
 from shoal.protocols.streams.tracked_stream import Member, TrackedStream
@@ -56,7 +57,6 @@ from shoal.protocols.streams.tracker_limits import TrackerLimits
 MEMBER = "member"  # the purpose of every link to a node
 
 MakePolicy = Callable[[StreamId], TopologyPolicy]
-StorageOf = Callable[[StreamId], tuple[Contact, ...]]
 
 
 class Tracker:
@@ -77,11 +77,13 @@ class Tracker:
         self.epoch = 0
         self.counter = 0  # of all streams together: one that empties and fills again goes on
         self._make_policy = make_policy
-        self._storage_of = storage_of
         self._joined: dict[NodeId, dict[StreamId, None]] = {}  # streams of each linked node
         self._gone: dict[NodeId, None] = {}  # members whose tracker link is down
         self._limits = TrackerLimits(self.config)
         self._admission = Admission(access, storage_of)
+        self.questions = Questions(
+            self.streams, self._gone, storage_of, self._admission, self.config
+        )
         self._now_ns = 0
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
@@ -199,23 +201,8 @@ class Tracker:
         failed = [n for n in (*report.lost, *report.accused) if n in linked]
         return effects + self._links_failed(report.stream, state, peer, failed)
 
-    def _on_find_storage(self, peer: NodeId, find: FindStorage) -> list[Effect]:
-        if not self._limits.may_ask(peer, self._now_ns):
-            return [Rejected(peer, "too-many-questions")]
-        waits = self._admission.wait(peer, find, self._now_ns)
-        return self._name_storage(peer, find) if waits is None else waits
-
-    def _name_storage(self, peer: NodeId, find: FindStorage) -> list[Effect]:
-        contacts = self.storage_nodes(find.stream)
-        return [Send(StorageNodes(find.stream, contacts), (peer,))]
-
-    def storage_nodes(self, stream: StreamId) -> tuple[Contact, ...]:
-        """Who keeps a stream. Where a member says that it is reached, it is: its settings may
-        name the port of yesterday."""
-        members = self._members(stream)
-        contacts = self._storage_of(stream)[:STORAGE_NODES_MAX]
-        joined = [members[c.node].contact if c.node in members else c for c in contacts]
-        return tuple(j if j.addresses else c for j, c in zip(joined, contacts, strict=True))
+    def _on_question(self, peer: NodeId, question: Question) -> list[Effect]:
+        return self.questions.asked(peer, question, self._limits, self._now_ns)
 
     def _not_a_member(self, peer: NodeId, stream: StreamId) -> list[Effect]:
         return [Rejected(peer, "not-a-member"), Send(Left(stream), (peer,))]
@@ -229,7 +216,7 @@ class Tracker:
             if isinstance(request, Join):
                 effects.extend(self._admit(node, request))
             else:
-                effects.extend(self._name_storage(node, request))
+                effects.extend(self.questions.answer(node, request, self._now_ns))
         if node in self._members(stream) and self._admission.is_out(event):
             effects.extend(refuse(stream, node, event.verdict))
             effects.extend(self._remove(stream, node, "revoked"))
@@ -394,5 +381,6 @@ _MESSAGES: dict[type, Callable[[Tracker, NodeId, Any], list[Effect]]] = {
     Status: Tracker._on_status,
     Report: Tracker._on_report,
     Probed: Tracker._on_probed,
-    FindStorage: Tracker._on_find_storage,
+    FindStorage: Tracker._on_question,
+    FindHolders: Tracker._on_question,
 }

@@ -18,6 +18,7 @@ class TrackerLimits:
         )
         self._failures = RateLimit(config.failures_burst, config.failures_refill_ns, most)
         self._questions = RateLimit(config.questions_burst, config.questions_refill_ns, most)
+        self._introductions = RateLimit(config.questions_burst, config.questions_refill_ns, most)
 
     def may_change(self, peer: NodeId, stream: StreamId, now_ns: int) -> bool:
         """Join or leave."""
@@ -31,3 +32,7 @@ class TrackerLimits:
     def may_ask(self, peer: NodeId, now_ns: int) -> bool:
         """Who keeps a stream."""
         return self._questions.allow(peer, now_ns)
+
+    def may_be_introduced(self, peer: NodeId, now_ns: int) -> bool:
+        """Who has a publisher's keys."""
+        return self._introductions.allow(peer, now_ns)

@@ -10,21 +10,25 @@ from shoal.base.errors import MalformedMessage, OversizedMessage
 from shoal.kernel.codec import STREAMS
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.messages import (
+    KEY_MESSAGES,
     NODE_MESSAGES,
     READER_MESSAGES,
     SIGNAL_MESSAGES,
     TRACKER_MESSAGES,
     Announce,
     Close,
+    Expect,
     Feed,
     Fill,
     FillDone,
+    FindHolders,
     FindStorage,
     Flood,
     Heads,
     Instruction,
     Join,
     JoinRefused,
+    KeyHolders,
     Leave,
     Left,
     Open,
@@ -65,6 +69,9 @@ AnyMessage = (
     | Signalled
     | FindStorage
     | StorageNodes
+    | FindHolders
+    | KeyHolders
+    | Expect
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -76,7 +83,7 @@ class StreamsCodec:
 
     number = STREAMS
     messages: tuple[type, ...] = (
-        NODE_MESSAGES + TRACKER_MESSAGES + SIGNAL_MESSAGES + READER_MESSAGES
+        NODE_MESSAGES + TRACKER_MESSAGES + SIGNAL_MESSAGES + READER_MESSAGES + KEY_MESSAGES
     )
 
     def encode(self, message: Any) -> bytes:

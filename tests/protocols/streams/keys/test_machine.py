@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -17,70 +16,26 @@ from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.group_key import GroupKey
 from shoal.identity.stream_message import KEYS
 from shoal.identity.wrapped_key import Wrap, encode_announcements, wrap_key
-from shoal.kernel.access import Permission, Verdict
-from shoal.kernel.fake_host import FakeHost
-from shoal.kernel.host import HostLimits
-from shoal.kernel.records import Rejected
-from shoal.protocols.streams.keys.commands import FindKey, KeyFound, KeyNotFound
+from shoal.kernel.access import Verdict
+from shoal.protocols.streams.keys.commands import KeyFound, KeyNotFound
 from shoal.protocols.streams.keys.config import ExchangeConfig
-from shoal.protocols.streams.keys.machine import KeyExchange
 from shoal.protocols.streams.keys.messages import KeyAnswer, KeyRequest
 from shoal.protocols.streams.keys.ring import UNWRAPS_MAX, KeyRing
 from shoal.protocols.streams.keys.wire import KeysCodec
 from shoal.protocols.streams.messages import VerifiedMessage
-
-STREAM = StreamId("0x" + "11" * 20 + "/private")
-ME, ALICE, BOB, CAROL = (
-    PrivateKey.generate(SeededEntropy(name)) for name in ("me", "alice", "bob", "carol")
+from tests.support.key_party import (
+    ALICE,
+    BOB,
+    CAROL,
+    FIND,
+    KEY,
+    ME,
+    NO,
+    STREAM,
+    YES,
+    Party,
+    request,
 )
-KEY = GroupKey.generate(STREAM, ALICE.address, SeededEntropy("key"))
-FIND = FindKey(STREAM, ALICE.address, KEY.id)
-YES = Verdict(Permission.SUBSCRIBE, 2**63 - 1)
-NO = Verdict(Permission.PUBLISH, 2**63 - 1)
-
-
-class Party:
-    """A node with its exchange, whose neighbours are linked."""
-
-    def __init__(
-        self,
-        key: PrivateKey,
-        neighbours: Sequence[PrivateKey] = (),
-        config: ExchangeConfig | None = None,
-    ) -> None:
-        self.key = key
-        self.neighbours = [one.address for one in neighbours]
-        self.config = config
-        self.begin()
-
-    def begin(self) -> None:
-        """A new incarnation: nothing is remembered."""
-        entropy = SeededEntropy(f"party {self.key.address.hex()}")
-        self.ring = KeyRing()
-        self.machine = KeyExchange(
-            self.key, self.ring, lambda stream: self.neighbours, entropy, self.config
-        )
-        limits = HostLimits(parked_ns=3600 * S_NS)  # as if the overlay held them
-        self.host = FakeHost(self.key.address, [self.machine], limits)
-        self.host.start()
-        for peer in self.neighbours:
-            self.host.link_opened(peer)
-
-    def ask(self, find: FindKey = FIND) -> None:
-        self.host.command(self.machine, find, "token")
-
-    def take(self) -> list[tuple[NodeId, Any]]:
-        """What was sent since."""
-        sent, self.host.sent = self.host.sent, []
-        self.machine.check_invariants()
-        return sent
-
-    def rejected(self) -> list[tuple[NodeId, str]]:
-        return [(r.peer, r.reason) for r in self.host.records if isinstance(r, Rejected)]
-
-
-def request(party: PrivateKey = ME, number: int = 1, key: bytes = KEY.id) -> KeyRequest:
-    return KeyRequest(number, STREAM, key, party.public.to_bytes())
 
 
 def test_the_publisher_is_asked_first_and_its_key_is_taken() -> None:
@@ -91,6 +46,7 @@ def test_the_publisher_is_asked_first_and_its_key_is_taken() -> None:
     me.host.received(ALICE.address, KeyAnswer(1, sealed))
     assert me.ring.get(KEY.id) is not None
     assert me.host.notified == [KeyFound("token")]
+    me.host.advance(S_NS)
     assert not me.host.links.is_claimed(ALICE.address)
     assert not [slot for slot, _ in me.host.timers if slot == 0]
 
@@ -150,7 +106,7 @@ def test_without_neighbours_it_waits_for_some() -> None:
     me = Party(ME)
     me.ask()
     assert me.take() == []
-    me.neighbours.append(BOB.address)
+    me.vicinity.around.append(BOB.address)
     me.host.link_opened(BOB.address)
     me.host.advance(S_NS)
     assert me.take() == [(BOB.address, request())]

@@ -10,7 +10,7 @@ from shoal.base.ids import NodeId, StreamId
 
 
 class FindKey(msgspec.Struct, frozen=True, gc=False):
-    """Ask neighbours for a key: answered by KeyFound or KeyNotFound."""
+    """Ask others for a key: answered by KeyFound or KeyNotFound."""
 
     stream: StreamId
     publisher: NodeId

@@ -30,10 +30,21 @@ class ExchangeConfig(msgspec.Struct, frozen=True):
 
     finds_max: int = 256
     """Keys that are looked for at once."""
+    dial_ns: int = 3 * S_NS
+    """A service link that is not up by then is not waited for. Most take half a second; a call
+    through NATs takes some round trips more."""
     ask_ns: int = 1 * S_NS
     """One who does not answer by then is passed over."""
+    idle_ns: int = 1 * S_NS
+    """A link that nothing was asked over for this long is given back."""
+    questions_per_peer_max: int = 16
+    """On their way to one peer at once; it takes 64."""
     again_ns: int = 1 * S_NS
-    """Between two rounds over all neighbours: they may be looking for it themselves."""
+    """Between two rounds over all who may have it: they may be looking for it themselves."""
+    named_ns: int = 5 * S_NS
+    """Whom a tracker named is asked for so long before it is asked again: others may have come."""
+    named_max: int = 256
+    """Publishers of whom it is remembered."""
     patience_ns: int = 10 * S_NS
     """Then it is said that nobody has it."""
     requests_burst: int = 64
@@ -42,6 +53,10 @@ class ExchangeConfig(msgspec.Struct, frozen=True):
     request_peers_max: int = 4096
     met_max: int = 4096
     """Readers whose public keys are remembered: about a megabyte."""
+    expected_ns: int = 10 * S_NS
+    """A reader that the tracker has announced may come for so long: as long as it asks."""
+    expected_max: int = 256
+    """Readers that are expected: each is dialled. More have to ask others, or again."""
     checks_max: int = 256
     """Requests that wait for the registry's word; more are answered as if the key were not here."""
 
