@@ -75,31 +75,36 @@ def node_file(tracker: PeerEntry) -> NetworkFile:
     return NetworkFile(node=node, trackers=(tracker,), webrtc=webrtc)
 
 
-async def live(network: NetworkFile, stream_id: str, kind: str, others: int) -> Said:
-    """Be linked with all others, publish, and hear what they publish."""
+async def live(
+    network: NetworkFile, stream_id: str, kind: str, others: int, say: int, told: int
+) -> None:
+    """Be linked with all others, publish, hear what they publish, and stay until all have."""
     began_s = time.monotonic()
     async with Node.open(network) as node:
         stream = await node.open_stream(stream_id)
-        async with stream.subscribe() as messages, asyncio.timeout(PATIENCE_S):
-            while node.degree(stream.id) < others:
-                await asyncio.sleep(0.05)
-            linked_s = time.monotonic() - began_s
-            # A message to say that we are complete; who has heard it from all others publishes.
-            await stream.publish({"complete": True})
-            heard: Counter[bool] = Counter()
-            published = False
-            while heard[False] < MESSAGES * (others + 1):
-                message = await anext(messages)
-                heard[message.content["complete"]] += 1
-                if heard[True] == others + 1 and not published:
-                    published = True
-                    for number in range(MESSAGES):
-                        await stream.publish({"complete": False, "number": number})
+        async with stream.subscribe() as messages:
+            async with asyncio.timeout(PATIENCE_S):
+                while node.degree(stream.id) < others:
+                    await asyncio.sleep(0.05)
+                linked_s = time.monotonic() - began_s
+                # A message to say that we are complete; who has it from all others publishes.
+                await stream.publish({"complete": True})
+                heard: Counter[bool] = Counter()
+                published = False
+                while heard[False] < MESSAGES * (others + 1):
+                    message = await anext(messages)
+                    heard[message.content["complete"]] += 1
+                    if heard[True] == others + 1 and not published:
+                        published = True
+                        for number in range(MESSAGES):
+                            await stream.publish({"complete": False, "number": number})
             tracker = parse_node_id(network.trackers[0].id)
             connections = node.host.connections.items()
             links = {peer.hex(): is_relayed(link) for peer, link in connections if peer != tracker}
-            await asyncio.sleep(1.0)  # the others hear the last of it from us, perhaps
-            return Said(node.id.hex(), kind, links, linked_s, heard[False])
+            said = Said(node.id.hex(), kind, links, linked_s, heard[False])
+            os.write(say, msgspec.json.encode(said) + b"\n")
+            # Whoever leaves takes its links along, and others may still be counting theirs.
+            await asyncio.to_thread(os.read, told, 1)
 
 
 def is_relayed(link: Any) -> bool:
@@ -145,12 +150,11 @@ def populate(places: list[str]) -> list[str]:
     for number, kind in enumerate(places, 1):
         # Before the pipes are made, whose ends it would hold open.
         box = 0 if kind == OPEN else fork_into_namespace(lambda: time.sleep(10 * PATIENCE_S))
-        (wait, wired), (hear, say) = os.pipe(), os.pipe()
+        (told, tell), (hear, say) = os.pipe(), os.pipe()
 
-        def work(kind: str = kind, wait: int = wait, say: int = say) -> None:
-            os.read(wait, 1)
-            said = uvloop.run(live(network, stream, kind, others))
-            os.write(say, msgspec.json.encode(said) + b"\n")
+        def work(kind: str = kind, told: int = told, say: int = say) -> None:
+            os.read(told, 1)  # the wires are there
+            uvloop.run(live(network, stream, kind, others, say, told))
 
         host = fork_into_namespace(work)
         os.close(say)
@@ -158,13 +162,15 @@ def populate(places: list[str]) -> list[str]:
             connect(number, host, "eth0")
         else:
             make_nat(number, kind, box, host)
-        children.append((wired, hear))
-    for wired, _ in children:
-        os.write(wired, b"x")
+        children.append((tell, hear))
+    for tell, _ in children:
+        os.write(tell, b"x")
     lines = []
     for _, hear in children:
         with os.fdopen(hear) as said:
-            lines.append(said.read().strip())
+            lines.append(said.readline().strip())
+    for tell, _ in children:
+        os.write(tell, b"x")
     os.kill(tracker, signal.SIGKILL)
     for _ in range(1 + len(places)):
         os.wait()
