@@ -77,11 +77,17 @@ def test_a_failed_check_is_exit_code_1(
     assert printed.err.splitlines()[-1] == replay
 
 
-def test_starting_up_is_quick() -> None:
+@pytest.mark.parametrize(
+    ("needed", "not_needed"),
+    [
+        ("shoal.cli", ["numpy", "rich.table", "coincurve", "shoal.sim"]),
+        ("shoal.node", ["numpy", "pyarrow", "aiohttp", "pyrevm"]),
+        ("shoal.cli.gateway_opening, shoal.explorer", ["numpy", "pyarrow", "pyrevm"]),
+    ],
+    ids=["command", "node", "gateway"],
+)
+def test_starting_up_is_quick(needed: str, not_needed: list[str]) -> None:
     """What takes long to import is not imported for a command that does not need it."""
-    source = (
-        "import sys, shoal.cli; "
-        "print(*sorted({'numpy', 'rich.table', 'coincurve', 'shoal.sim'} & {*sys.modules}))"
-    )
+    source = f"import sys, {needed}; print(*sorted({set(not_needed)} & {{*sys.modules}}))"
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert run.stdout == "\n"

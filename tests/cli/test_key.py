@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from shoal.base.ids import show_node_id
 from shoal.cli.app import app
-from shoal.identity import open_keystore, show_peer_id
+from shoal.identity import ScryptCost, create_keystore, open_keystore, show_peer_id
 from tests.cli.test_app import ends
 
 PASSPHRASE = "correct horse battery staple"
@@ -22,6 +22,14 @@ def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("SHOAL_TEST_PASSPHRASE", PASSPHRASE)
     monkeypatch.chdir(tmp_path)
     return "env:SHOAL_TEST_PASSPHRASE"
+
+
+@pytest.fixture
+def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keystores that take no second to open; test_keystore.py has what others cost."""
+    defaults = create_keystore.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "cost", ScryptCost(n=16, r=1, p=1))
 
 
 def test_a_new_key_is_shown_and_kept_private(
@@ -43,6 +51,7 @@ def test_a_new_key_is_shown_and_kept_private(
     assert key.secret_bytes().hex() not in made + path.read_text()
 
 
+@pytest.mark.usefixtures("_cheap")
 def test_the_wrong_passphrase_is_said_in_one_line(
     tmp_path: Path, secret: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +104,7 @@ def test_misuse_is_one_line_and_exit_code_2(
     assert not (tmp_path / "node.key").exists()
 
 
+@pytest.mark.usefixtures("_cheap")
 def test_without_an_option_the_passphrase_is_asked_for(secret: str) -> None:
     runner = CliRunner()
     made = runner.invoke(app, ["key", "new", "node.key"], input=f"{PASSPHRASE}\n{PASSPHRASE}\n")

@@ -38,22 +38,6 @@ def get(url: str) -> Any:
         return json.load(answer)
 
 
-@pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
-def test_a_tracker_prints_a_network_file_and_ends_when_told(
-    tmp_path: Path, name: signal.Signals
-) -> None:
-    with tracker(tmp_path, "--gateway", "127.0.0.1:0", "--degree", "5") as running:
-        network = load_network_file(tmp_path / "shoal.toml")
-        (entry,) = network.trackers
-        assert entry.addresses[0].startswith("ws://127.0.0.1:")
-        gateway = running.out[0].removeprefix("# gateway ")
-        running.wait_for(lambda: running.out[-1] == f'gateway = "{gateway}"')
-        health = get(gateway + "/health")
-        assert health == {"node": entry.id, "links": 0, "tracker": True}
-        assert running.end(name) == 0
-        assert running.err == []
-
-
 def test_a_key_makes_a_tracker_the_same_each_time(tmp_path: Path) -> None:
     entropy = SeededEntropy("tracker")
     key = PrivateKey.generate(entropy)
@@ -66,9 +50,16 @@ def test_a_key_makes_a_tracker_the_same_each_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [signal.SIGINT, signal.SIGTERM])
-def test_a_node_carries_streams_and_ends_when_told(tmp_path: Path, name: signal.Signals) -> None:
-    with tracker(tmp_path, "--gateway", "127.0.0.1:0") as tracking:
+def test_a_tracker_and_a_node_do_their_work_and_end_when_told(
+    tmp_path: Path, name: signal.Signals
+) -> None:
+    with tracker(tmp_path, "--gateway", "127.0.0.1:0", "--degree", "5") as tracking:
+        (entry,) = load_network_file(tmp_path / "shoal.toml").trackers
+        assert entry.addresses[0].startswith("ws://127.0.0.1:")
         gateway = tracking.out[0].removeprefix("# gateway ")
+        tracking.wait_for(lambda: tracking.out[-1] == f'gateway = "{gateway}"')
+        health = get(gateway + "/health")
+        assert health == {"node": entry.id, "links": 0, "tracker": True}
         config = (tmp_path / "shoal.toml").read_text() + '\n[gateway]\nlisten = "127.0.0.1:0"\n'
         (tmp_path / "node.toml").write_text(config)
         other = "0x" + "cd" * 20 + "/y"
@@ -85,12 +76,17 @@ def test_a_node_carries_streams_and_ends_when_told(tmp_path: Path, name: signal.
             assert running.end(name) == 0
             assert running.err == []
         tracking.wait_for(lambda: get(gateway + "/streams") == [])  # it said goodbye
+        assert tracking.end(name) == 0
+        assert tracking.err == []
 
 
 def test_a_node_without_streams_waits(tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text("")
     with Running("serve", folder=tmp_path) as running:
         running.wait_for(lambda: running.out)
+        loaded = Path(f"/proc/{running.process.pid}/maps").read_text()
+        assert "coincurve" in loaded
+        assert "aiohttp" not in loaded, "nobody asked for a gateway"
         assert running.end(signal.SIGTERM) == 0
 
 

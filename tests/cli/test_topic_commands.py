@@ -38,9 +38,12 @@ def test_a_session(network: Path) -> None:
     cid = made.stdout.strip()
     assert re.fullmatch("zdpu[0-9A-Za-z]+", cid)
     subscriber = ("topic", "subscribe", cid, "--start", "earliest", "--config", "guest.toml")
-    with Running(*subscriber, "--count", "3", "--json", folder=network) as events:
-        events.wait_for(lambda: events.err == [f"subscribed to {cid} (news)"])
-        with Running("topic", "publish", cid, folder=network) as publisher:
+    # The author is there first: a tree that has none looks for it every ten seconds, which is what
+    # tests/system/test_topics.py is about.
+    with Running("topic", "publish", cid, folder=network) as publisher:
+        publisher.wait_for(lambda: publisher.err)
+        with Running(*subscriber, "--count", "3", "--json", folder=network) as events:
+            events.wait_for(lambda: events.err == [f"subscribed to {cid} (news)"])
             publisher.say("one\ntwo \x1b[2J\nthree\n")
             assert events.end() == 0, events.err
             publisher.hang_up()

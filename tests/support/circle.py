@@ -182,6 +182,7 @@ class SmallNetwork:
         self.peers = [Peer(number) for number in range(nodes)]
         self.machines: dict[NodeId, SearchNode] = {}
         self.hosts: dict[NodeId, FakeHost] = {}
+        self.started: dict[NodeId, None] = {}
         self.waiting: list[_Wire] = []
         self.cut: list[tuple[NodeId, NodeId]] = []
         """Who cannot dial whom."""
@@ -202,10 +203,11 @@ class SmallNetwork:
         return {
             node: self.machines[node].parts.circle
             for node, host in self.hosts.items()
-            if host.steps and Left() not in host.notified
+            if node in self.started and Left() not in host.notified
         }
 
     def start(self, peer: Peer) -> None:
+        self.started[peer.node] = None
         self.hosts[peer.node].start()
         self._gather()
 
@@ -236,8 +238,8 @@ class SmallNetwork:
     def pass_time(self, pass_s: float) -> None:
         """Let time pass at all nodes; what they say arrives each second."""
         for _ in range(round(pass_s)):
-            for host in self.hosts.values():
-                if host.steps:
+            for node, host in self.hosts.items():
+                if node in self.started:
                     host.advance(S_NS)
                     self._gather()
             self.deliver()
@@ -267,7 +269,7 @@ class SmallNetwork:
         self.check_invariants()
 
     def _dial(self, dialler: NodeId, target: NodeId) -> None:
-        if (dialler, target) in self.cut or not self.hosts[target].steps:
+        if (dialler, target) in self.cut or target not in self.started:
             self.hosts[dialler].dial_failed(target, "refused")
             return
         for one, other in ((dialler, target), (target, dialler)):

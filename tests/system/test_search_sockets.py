@@ -16,12 +16,15 @@ from campaigns.search_sockets import Run, Settings, failure
 from campaigns.search_words import Answered, Kept, NodeFigures, Refused, SearchFigures
 from campaigns.worker_words import Figures
 
-SMALL = Settings(processes=8, documents=60, per_second=30, pause_s=4, beat_ms=250)
+SMALL = Settings(processes=8, documents=60, per_second=60, pause_s=4, beat_ms=250)
 NEEDLES = make_needles(Random(1), documents=60, nodes=8)
 EVERYBODY = range(8)
 
 
-def test_needles_are_found_by_whoever_is_left(tmp_path: Path, seed: int) -> None:
+def test_needles_are_found_by_whoever_is_left(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_sockets, "WATCH_S", 0.1)
     outcome = search_sockets.run(replace(SMALL, seed=seed), tmp_path)
     assert not outcome.failure
     whole, after = outcome.whole, outcome.after

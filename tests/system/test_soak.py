@@ -36,7 +36,6 @@ from random import Random
 from typing import Any
 
 import msgspec
-import pytest
 import uvloop
 
 from shoal.base.units import MIB, S_NS
@@ -282,11 +281,8 @@ async def as_before(soak: Soak, at_first: Held) -> int:
         await asyncio.sleep(0.2)
 
 
-def test_200_visits_leave_no_trace(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_200_visits_leave_no_trace(seed: int, tmp_path: Path) -> None:
     print(f"seed {seed}")
-    monkeypatch.setattr("shoal.runtime.host.SPARE_NS", S_NS)  # it is quiet the sooner
     uvloop.run(asyncio.sleep(0))  # the first loop of a process opens a pipe that libuv keeps
     descriptors = len(os.listdir("/proc/self/fd"))
     uvloop.run(soak_through(seed, tmp_path))

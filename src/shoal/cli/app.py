@@ -6,6 +6,8 @@ found goes to stdout, everything else to stderr.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -84,6 +86,9 @@ def shoal(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit."""
     prepare()
+    # The process ends, and its memory with it: a last look for garbage took a fifth of the time of
+    # a node that starts and stops.
+    atexit.register(gc.freeze)
     try:
         app(args=None if arguments is None else list(arguments), prog_name="shoal")
     except UsageError as error:

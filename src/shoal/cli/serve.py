@@ -122,15 +122,11 @@ def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve(network: NetworkFile, streams: list[str]) -> None:
-    from shoal.cli.gateway_opening import open_doors
     from shoal.node import Node
 
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(Node.open(network))
-        shown = network.gateway is not None and network.gateway.explorer
-        results = network.path("results")
-        extras = [open_explorer([running], results, stack)] if shown else []
-        address = await open_doors(running, stack, extras)
+        address = await _open_doors(running, stack)
         if address is not None:
             print(f"# gateway {address}", flush=True)
         if running.tracker is not None:
@@ -156,6 +152,19 @@ async def _serve(network: NetworkFile, streams: list[str]) -> None:
         for id in streams:
             await running.join(id)
         await asyncio.Event().wait()  # until a signal
+
+
+async def _open_doors(running: Node, stack: AsyncExitStack) -> str | None:
+    """The gateway's address, if there is one. What serves HTTP is not loaded for nothing."""
+    network = running.network
+    if network.gateway is None and network.mqtt is None:
+        return None
+    from shoal.cli.gateway_opening import open_doors
+
+    shown = network.gateway is not None and network.gateway.explorer
+    results = network.path("results")
+    extras = [open_explorer([running], results, stack)] if shown else []
+    return await open_doors(running, stack, extras)
 
 
 def open_explorer(nodes: Sequence[Node], results: Path, stack: AsyncExitStack) -> ExplorerRoutes:
