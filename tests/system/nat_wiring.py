@@ -23,6 +23,7 @@ from shoal.lab.loss.tools import find_tool
 
 NET = "10.66.0"
 SERVER = f"{NET}.1"
+NOBODY = f"{NET}.2"
 TURN_PORT = 3478
 TURN_USER, TURN_PASSWORD = "node", "secret of the tests"
 
@@ -88,6 +89,10 @@ def make_bridge() -> None:
     run("ip", "link", "add", "bridge0", "type", "bridge")
     run("ip", "addr", "add", f"{SERVER}/24", "dev", "bridge0")
     run("ip", "link", "set", "bridge0", "up")
+    # As on the Internet, what is for private addresses leaves, and is never heard of again. Without
+    # a way for them coturn fails to send, and closes the relay that was asked to.
+    run("ip", "neigh", "add", NOBODY, "lladdr", "02:00:00:00:00:02", "dev", "bridge0")
+    run("ip", "route", "add", "default", "via", NOBODY)
 
 
 def connect(number: int, pid: int, device: str) -> None:
