@@ -11,7 +11,9 @@ import pytest
 
 from shoal.base.errors import ShoalError
 from shoal.node import NetworkFile, Node
+from shoal.node import memberships as module
 from shoal.node.network_file import DhtSection, PeerEntry, SearchSection
+from tests.node.network import Town, contents, in_town, take
 
 NOBODY = (PeerEntry("0x" + "ab" * 20, ("ws://127.0.0.1:9",)),)
 ALONE = NetworkFile(
@@ -106,3 +108,37 @@ def test_a_wait_that_is_cancelled_ends_and_the_node_goes_on(
             await asyncio.wait([again])
 
     asyncio.run(main())
+
+
+async def publish_without_a_neighbour(node: Node) -> None:
+    """As when all links of a node are being made anew."""
+    stream = await node.open_stream(STREAM)
+    await stream.publish("first")
+    node._memberships.machine.streams[stream.id].ready = False
+    await stream.publish("waits")
+
+
+def test_what_waits_for_a_neighbour_is_sent_before_a_node_leaves() -> None:
+    async def scenario(town: Town) -> None:
+        leaver, stayer = await town.move_in(2)
+        await publish_without_a_neighbour(leaver)
+        closing = asyncio.create_task(leaver.close())
+        await asyncio.sleep(0.05)
+        async with (await stayer.open_stream(STREAM)).subscribe() as messages:
+            assert contents(await take(messages, 1)) == ["waits"]
+        await closing
+
+    in_town(scenario)
+
+
+def test_a_node_that_finds_no_neighbour_says_what_it_did_not_send(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "UNSENT_S", 0.1)
+
+    async def scenario(town: Town) -> None:
+        (leaver,) = await town.move_in()
+        await publish_without_a_neighbour(leaver)
+
+    in_town(scenario)
+    assert f"{STREAM}: left with 1 messages unsent: no neighbour" in caplog.text

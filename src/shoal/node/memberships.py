@@ -4,6 +4,8 @@ last."""
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 MEMBERS_MAY = (Permission.PUBLISH, Permission.SUBSCRIBE)
 JOIN_TIMEOUT_S = 15.0  # dialling a tracker, being taken in, opening links: well within this
+UNSENT_S = 2.0  # for a first neighbour, when a node leaves: a link that is being made is there
+LOOK_S = 0.02  # between looks for one
+
+log = logging.getLogger("shoal.node")
 
 
 class Membership(msgspec.Struct, eq=False):
@@ -129,6 +135,7 @@ class Memberships:
             membership.answered.set()  # nobody waits for a node that is gone
             for subscription in membership.subscriptions:
                 subscription.close()
+        await self._until_sent(list(self.joined))
         for stream in list(self.joined):
             await self._leave(stream)
 
@@ -180,11 +187,27 @@ class Memberships:
             membership.subscriptions.remove(subscription)
         membership.users -= 1
         if not membership.users:
+            await self._until_sent([stream])
+        if not membership.users and self.joined.get(stream) is membership:
             await self._leave(stream)
 
     def _join(self, stream: StreamId, *, subscribe: bool = False, keep: bool = False) -> JoinStream:
         redundant_feeds = self._network.redundant_feeds(stream)
         return JoinStream(stream, subscribe, keep=keep, redundant_feeds=redundant_feeds)
+
+    async def _until_sent(self, streams: Sequence[StreamId]) -> None:
+        """What was published while there was no neighbour has a moment to find one."""
+        deadline_s = asyncio.get_running_loop().time() + UNSENT_S
+        while left := [(stream, count) for stream in streams if (count := self._unsent(stream))]:
+            if asyncio.get_running_loop().time() > deadline_s:
+                for stream, count in left:
+                    log.warning("%s: left with %d messages unsent: no neighbour", stream, count)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _unsent(self, stream: StreamId) -> int:
+        state = None if self._machine is None else self._machine.streams.get(stream)
+        return 0 if state is None else len(state.held)
 
     async def _leave(self, stream: StreamId) -> None:
         del self.joined[stream]
