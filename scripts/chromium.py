@@ -26,7 +26,7 @@ here=$(cd "$(dirname "$0")/.." && pwd -P)
 for folder in "$here"/debian/usr/lib/*-linux-gnu "$here"/debian/lib/*-linux-gnu; do
     LD_LIBRARY_PATH=$folder:$folder/nss:$folder/pulseaudio:$LD_LIBRARY_PATH
 done
-export LD_LIBRARY_PATH FONTCONFIG_FILE="$here/fonts.conf"
+export LD_LIBRARY_PATH FONTCONFIG_FILE="$here/fonts.conf" XDG_CACHE_HOME="$here/cache"
 exec "$here/debian/usr/lib/chromium/chromium" "$@"
 """
 FONTS = """<?xml version="1.0"?>
@@ -34,7 +34,7 @@ FONTS = """<?xml version="1.0"?>
 <fontconfig>
   <dir>/usr/share/fonts</dir>
   <dir prefix="relative">debian/usr/share/fonts</dir>
-  <cachedir prefix="relative">cache</cachedir>
+  <cachedir prefix="xdg">fontconfig</cachedir>
 </fontconfig>
 """
 REMEDY = "install Chromium (Debian, Ubuntu: apt install chromium), and start again"

@@ -30,14 +30,14 @@ def test_the_unpacked_one_is_started_with_what_lies_beside_it(tmp_path: Path) ->
     libraries = folder / "debian" / "usr" / "lib" / "x86_64-linux-gnu"
     for made in (program.parent, libraries, folder / "bin"):
         made.mkdir(parents=True)
-    program.write_text('#!/bin/sh\necho "$LD_LIBRARY_PATH $FONTCONFIG_FILE $1"\n')
+    program.write_text('#!/bin/sh\necho "$LD_LIBRARY_PATH $XDG_CACHE_HOME $FONTCONFIG_FILE $1"\n')
     starter = folder / "bin" / "chromium"
     starter.write_text(chromium.STARTER)
     for file in (program, starter):
         file.chmod(0o755)
     said = subprocess.run([starter, "--x"], capture_output=True, text=True, check=True).stdout
     assert str(libraries) in said
-    assert f"{folder}/fonts.conf --x" in said
+    assert f"{folder}/cache {folder}/fonts.conf --x" in said  # and no cache where it is started
 
 
 def test_what_is_missing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
