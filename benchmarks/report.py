@@ -1,12 +1,14 @@
 """What a report over 20 million deliveries costs: Spark beside DuckDB, on the same files.
 
     .venv/bin/python benchmarks/report.py [--json] [--rows 20000000] [--runs 16] [--rounds 8]
+    .venv/bin/python benchmarks/report.py --at-most 3.5
     .venv/bin/python benchmarks/report.py --command --rows 100000000
 
 Both give, per run, exact p50, p95 and p99, mean, least and longest delay, hops, duplicates and
 coverage, and must agree. CPU-seconds count, of Python and of the JVM with its compiler and its
 collector, the best of several rounds in a session that is warm. The start of the session and the
-first round, in which the JVM compiles, are shown apart.
+first round, in which the JVM compiles, are shown apart. The exit code is 1 if Spark takes more than
+--at-most times the CPU-seconds of DuckDB, by default 5; of few rows it does.
 
 --command is about size: `shoal lab report` as it is, in processes of its own, and the most memory
 that all of them together held.
@@ -43,6 +45,8 @@ RUNS = 16
 ROUNDS = 8  # the JVM goes on compiling for six or so
 NODES = 2048
 CORES = 2
+RATIO_MAX = 5.0
+"""Of Spark's CPU-seconds over DuckDB's: what a report may cost that can also run on a cluster."""
 STREAM = "0x1111111111111111111111111111111111111111/lab"
 
 COLUMNS = (
@@ -291,6 +295,12 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument(
+        "--at-most",
+        type=float,
+        default=RATIO_MAX,
+        help="times DuckDB that Spark may take; above it the exit code is 1",
+    )
     parser.add_argument("--command", action="store_true", help="memory of `shoal lab report`")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     options = parser.parse_args()
@@ -318,6 +328,11 @@ def main() -> None:
         print(f"{'Spark, warm':<24}{result.spark_cpu_s:>8.2f}{result.ratio:>8.2f} x DuckDB")
         print(f"{'Spark, first':<24}{result.first_cpu_s:>8.2f}")
         print(f"{'start of the session':<24}{result.session_s:>8.2f} s of wall time")
+    if isinstance(result, Result) and not result.ratio <= options.at_most:
+        sys.exit(
+            f"too slow: Spark takes {result.ratio:.2f} times the CPU-seconds of DuckDB, more than "
+            f"--at-most {options.at_most:g}"
+        )
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import pytest
 
@@ -19,6 +21,20 @@ def ends(*arguments: str) -> int:
         main(arguments)
     code = caught.value.code
     return code if isinstance(code, int) else int(code is not None)
+
+
+def is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: Iterable[str], complaint: str
+) -> tuple[str, str]:
+    """A command that is misused ends with exit code 2, and one line that says why; at most it has
+    said before what it is about to do. What it printed, and that."""
+    assert ends(*arguments) == 2
+    printed = capsys.readouterr()
+    *before, line = printed.err.splitlines()
+    assert line.startswith("shoal: ")
+    assert complaint in line
+    assert all(said.startswith("publishing to ") for said in before)
+    return printed.out, printed.err
 
 
 def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,12 +66,8 @@ def test_misuse_is_explained(arguments: list[str], capsys: pytest.CaptureFixture
 def test_a_wrong_setting_is_one_line(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ends("lab", "run", *arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("shoal: ")
-    assert printed.err.count("\n") == 1
-    assert complaint in printed.err
+    out, _ = is_refused(capsys, ["lab", "run", *arguments], complaint)
+    assert out == ""
 
 
 def test_a_failed_check_is_exit_code_1(
@@ -71,7 +83,7 @@ def test_a_failed_check_is_exit_code_1(
     monkeypatch.setattr(simulated, "safety_checkers", lambda: [Planted()])
     assert ends("lab", "run", "streams-smoke", "--seed", "9", "--wire", "--json") == 1
     printed = capsys.readouterr()
-    assert printed.out == ""
+    assert json.loads(printed.out)["failure"] in printed.err
     assert "seed 9, t = 0.000000 s: InvariantViolated: planted" in printed.err
     replay = "replay: shoal lab run streams-smoke --seed 9 --set network.wire=true"
     assert printed.err.splitlines()[-1] == replay

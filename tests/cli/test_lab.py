@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_the_same_over_sockets(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert ends(*command, *on) == 0
     real, simulated, again = map(json.loads, capsys.readouterr().out.splitlines())
     assert (real["on"], simulated["on"]) == ("sockets", "simulator")
-    assert again == real, "it was there"
+    assert again == {**real, "skipped": True}, "it was there"
     assert real["delivered"] == simulated["delivered"] == 20
     assert real["simulated_seconds"] > 1
     assert "--set on=sockets" in real["replay"]
@@ -70,7 +71,8 @@ def test_the_same_over_sockets(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 def test_sockets_have_no_faults_and_no_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     assert ends("lab", "run", "streams-faults", "--on", "sockets") == 2
-    assert "faults, which only the simulator can bring about" in capsys.readouterr().err
+    complaint = "network.wire = True, faults = 12 tables: streams/delivery over sockets takes no"
+    assert complaint in capsys.readouterr().err
     assert ends("lab", "run", "streams-smoke", "--on", "sockets", "--master", "local[2]") == 2
     assert "--master is for simulations" in capsys.readouterr().err
 
@@ -97,6 +99,65 @@ def test_tables_are_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert ends(*command, "--again") == 0
     assert [*(tmp_path / "results").iterdir()] == [run]
     assert (run / "run.json").stat().st_mtime_ns > wrote
+
+
+@pytest.mark.parametrize("nodes", ["6", "[3,6]"])
+def test_a_folder_that_cannot_be_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], nodes: str
+) -> None:
+    (tmp_path / "file").touch()
+    out = str(tmp_path / "file")
+    command = ["lab", "run", "streams-smoke", *QUICK, "--set", f"nodes={nodes}", "--jobs", "1"]
+    assert ends(*command, "--out", out) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"shoal: --out {out}: no run can be written there: it is a file")
+
+
+def test_a_disk_that_is_full_is_told_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("shoal.lab.run_files._write_bytes", fails)
+    assert ends("lab", "run", "streams-smoke", *QUICK, "--out", str(tmp_path)) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"shoal: {tmp_path}/streams-smoke-1-")
+    assert "could not be written: [Errno 28] No space left on device: make room" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_run_is_told_and_cleaned_up_after_as_one_of_many(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["lab", "run", "streams-smoke", *QUICK, "--json", "--out", str(tmp_path)]
+    assert ends(*command, "--set", "nodes=[6]") == 0
+    alone = json.loads(capsys.readouterr().out)
+    (folder,) = tmp_path.iterdir()
+    assert (alone["run"], alone["skipped"]) == (folder.name, False)
+    assert alone["point"] == {"network.nodes": 6}
+    (tmp_path / f".{folder.name}.0123abcd").mkdir()  # as an attempt that was killed leaves it
+    assert ends(*command, "--again") == 0
+    assert [*tmp_path.iterdir()] == [folder]
+    capsys.readouterr()
+    assert ends(*command, "--set", "nodes=[3,6]") == 0
+    of_many = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert (of_many["run"], of_many["skipped"]) == (folder.name, True)
+    assert of_many.keys() == alone.keys()
+
+
+def test_a_check_that_is_asked_for_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["lab", "run", "streams-smoke", *QUICK, "--json", "--out", str(tmp_path)]
+    for check in ("--no-check", "--check", "--check"):
+        assert ends(*command, check) == 0
+    printed = capsys.readouterr()
+    runs = [json.loads(line) for line in printed.out.splitlines()]
+    assert [run["checks"]["safety"] for run in runs] == ["off", "passed", "passed"]
+    assert [run["skipped"] for run in runs] == [False, False, True]
+    assert "was not checked: it is run again" in printed.err
 
 
 def test_a_sweep_is_one_line_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

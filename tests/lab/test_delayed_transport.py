@@ -14,7 +14,7 @@ import pytest
 from shoal.base.ids import NodeId
 from shoal.base.units import ns_of_seconds
 from shoal.lab.sockets.clock import LabLoop
-from shoal.lab.sockets.delayed_transport import DelayedTransport, Lateness
+from shoal.lab.sockets.delayed_transport import DelayedLink, DelayedTransport, Lateness
 from shoal.transport.memory import MemoryNetwork, MemoryTransport
 from shoal.transport.port import DialFailed, Frame, Link
 from shoal.transport.websocket import WebSocketTransport
@@ -158,10 +158,18 @@ async def test_a_close_comes_behind_what_was_sent(pair: Pair) -> None:
 @far_apart
 async def test_whoever_closes_hears_nothing_of_what_was_on_its_way(pair: Pair) -> None:
     near, far = await pair.connected()
+    assert isinstance(near, DelayedLink)
+    hold, closed = near.hold, asyncio.Event()
+
+    def hold_and_close(tell: Callable[[], None], sent_s: float | None = None) -> None:
+        hold(tell, sent_s)
+        near.close("enough")
+        closed.set()
+
+    near.hold = hold_and_close  # type: ignore[method-assign]
     far.send(1, b"too late")
-    await asyncio.sleep(BACK_S / 2)
-    near.close("enough")
-    await asyncio.sleep(BACK_S)
+    await until(closed.is_set)
+    await asyncio.sleep(2 * BACK_S)
     assert pair.a.told.story == []
 
 
@@ -170,7 +178,7 @@ async def test_closing_the_transport_ends_dials_and_drops_what_is_under_way(pair
     near, far = await pair.connected()
     far.send(1, b"too late")
     dial = asyncio.ensure_future(pair.a.transport.dial(pair.b.address, pair.b.id))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)  # it has begun
     await pair.a.transport.close()
     with pytest.raises(DialFailed, match="closed"):
         await dial

@@ -22,6 +22,7 @@ from shoal.lab.kinds import (
 )
 from shoal.lab.plan import load_plan
 from shoal.lab.runner import run_scenario
+from shoal.lab.scenario import short_forms
 
 
 class DiceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,6 +86,16 @@ def test_every_kind_is_found_by_its_name() -> None:
     assert {"streams/delivery", "topics/reddit", "search/model"} <= {*kind_names()}
     for name in kind_names():
         assert find_kind(*name.split("/")).name == name
+
+
+def test_every_kind_goes_by_settings_that_there_are() -> None:
+    known = {*short_forms(), "faults", "prediction"}
+    for name in kind_names():
+        kind = find_kind(*name.split("/"))
+        assert kind.reads
+        assert kind.reads | kind.reads_over_sockets <= known
+        assert bool(kind.reads_over_sockets) == (kind.over_sockets is not None)
+    assert find_kind("streams", "delivery").reads == known
 
 
 def test_a_run_loads_its_own_kind_only() -> None:

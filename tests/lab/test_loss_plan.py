@@ -94,9 +94,7 @@ def test_webrtc_without_its_engine_names_the_extra(
         ("options.loss=1", "options.loss: no such field: there are loss_percent, transport"),
         ('options.transport="quic"', "options.transport = 'quic'"),
         ("nodes=201", "network.nodes = 201: each is a process and a namespace here: at most 200"),
-        ("trackers=2", "network.trackers = 2: streams/loss has one"),
-        ("prediction=true", "prediction: simulated experiments only"),
-        ("faults=[{kind='loss', probability=0.1}]", "faults: simulated experiments only"),
+        ("trackers=2", "network.trackers = 2: streams/loss takes no notice of that: leave it out"),
     ],
 )
 def test_what_cannot_be_had_is_refused(file: Path, override: str, complaint: str) -> None:

@@ -76,7 +76,8 @@ def test_a_policy_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 def test_what_has_random_overlays_only_says_so(experiment: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(f'experiment = "{experiment}"\nnetwork.policy = "near-half"\n')
-    with pytest.raises(ConfigError, match=f"streams/{experiment} has random overlays only"):
+    complaint = f"network.policy = 'near-half': streams/{experiment} takes no notice of that"
+    with pytest.raises(ConfigError, match=complaint):
         load_scenario(file)
 
 

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.base.errors import UsageError
+from shoal.base.errors import ConfigError, UsageError
 from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
 from shoal.kernel.tables import RUN_TABLES, run_table_schema
+from shoal.lab.kinds import RunProgress
 from shoal.lab.run_files import (
     AlreadyThere,
+    NotWritten,
     RunInfo,
     RunWriter,
     provenance,
@@ -25,8 +27,9 @@ from shoal.lab.run_files import (
     write_run,
 )
 from shoal.lab.runner import run_scenario
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
+from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings, pin_delays
 from shoal.pipeline.old_settings import OLD_SETTINGS
+from shoal.sim.delays import digest_table
 from shoal.sim.simulation import SimulationFailure
 from tests.lab.test_runner import FailsAt
 
@@ -93,6 +96,28 @@ def test_a_run_that_is_there_is_refused_before_it_is_run(tmp_path: Path) -> None
         run_scenario(SMALL, 1, writer=writer)
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("file", "it is a file"),
+        ("file/in/it", "Not a directory"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_a_folder_that_cannot_be_is_refused_before_anything_is_run(
+    tmp_path: Path, name: str, reason: str
+) -> None:
+    (tmp_path / "file").touch()
+    told: list[RunProgress] = []
+    with (
+        RunWriter(tmp_path / name) as writer,
+        pytest.raises(UsageError, match=rf"--out .*{name}: .*: {reason}: name a folder"),
+    ):
+        run_scenario(SMALL, 1, writer=writer, progress=told.append)
+    assert told == []
+    assert [f.name for f in tmp_path.iterdir()] == ["file"]
+
+
 def test_until_everything_is_written_there_is_no_run(tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
@@ -114,7 +139,10 @@ def test_what_goes_wrong_in_the_thread_is_told_and_leaves_nothing(tmp_path: Path
     def tables() -> dict[str, pa.Table]:
         raise OSError("no space")
 
-    with pytest.raises(OSError, match="no space"), RunWriter(tmp_path) as writer:
+    with (
+        pytest.raises(NotWritten, match=f"{tmp_path}/a could not be written: no space: make room"),
+        RunWriter(tmp_path) as writer,
+    ):
         writer.write(info(), tables)
     assert list(tmp_path.iterdir()) == []
 
@@ -133,7 +161,7 @@ def test_a_file_that_cannot_be_written_leaves_no_run(
         raise OSError("disk full")
 
     monkeypatch.setattr("shoal.lab.run_files._write_bytes", fails)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(NotWritten, match=f"{tmp_path}/a could not be written: disk full"):
         write_run(tmp_path, info(), lambda: EMPTY)
     assert list(tmp_path.iterdir()) == []
 
@@ -178,6 +206,33 @@ def test_a_name_stands_for_settings_and_seed() -> None:
     odd = msgspec.structs.replace(SMALL, name="../../a b.c")
     assert run_name(odd, 1).startswith("a-b-c-1-")
     assert run_name(msgspec.structs.replace(SMALL, name="..."), 1).startswith("run-1-")
+
+
+def test_a_delay_table_is_part_of_the_name_wherever_it_lies(tmp_path: Path) -> None:
+    names = []
+    for folder, delay_ms in (("a", 1), ("b", 1), ("b", 2)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        table = tmp_path / folder / "mine.tsv"
+        table.write_text(f"from\tx\nx\t{delay_ms}\n")
+        settings = NetworkSettings(delays=str(table))
+        names.append(run_name(pin_delays(Scenario(name="own", network=settings)), 1))
+    assert names[0] == names[1] != names[2]
+
+
+def test_a_run_says_which_table_it_had_and_takes_no_other(tmp_path: Path) -> None:
+    table = tmp_path / "mine.tsv"
+    table.write_text("from\tx\nx\t1\n")
+    own = msgspec.structs.replace(SMALL, network=NetworkSettings(nodes=8, delays=str(table)))
+    pinned = pin_delays(own)
+    with RunWriter(tmp_path / "out") as writer:
+        run_scenario(own, writer=writer)
+    (folder,) = (tmp_path / "out").iterdir()
+    assert folder.name == run_name(pinned, 1)
+    said = json.loads((folder / RUN_FILE).read_text())["scenario"]["network"]
+    assert said["delays_digest"] == pinned.network.delays_digest == digest_table(str(table))
+    table.write_text("from\tx\nx\t2\n")
+    with pytest.raises(ConfigError, match=r"mine\.tsv is another table by now"):
+        run_scenario(pinned)
 
 
 def test_names_from_before_there_were_choices_still_stand() -> None:

@@ -64,6 +64,22 @@ def test_a_delay_table_lies_beside_its_scenario(tmp_path: Path) -> None:
     assert model.one_way_ns(0, 1) == 2 * MS_NS
 
 
+def test_a_delay_table_is_known_by_its_whole_path_and_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "near.tsv").write_text("from\ta\na\t1\n")
+    (tmp_path / "mine.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    network = load_scenario(Path("mine.toml"), ["delays=near.tsv"]).network
+    assert network.delays == str(tmp_path / "near.tsv")
+    pin = f"delays_digest={network.delays_digest}"
+    assert load_scenario(Path("mine.toml"), ["delays=near.tsv", pin]).network == network
+    (tmp_path / "near.tsv").write_text("from\ta\na\t2\n")
+    assert load_scenario(Path("mine.toml"), ["delays=near.tsv"]).network != network
+    with pytest.raises(ConfigError, match=r"near\.tsv is another table by now"):
+        load_scenario(Path("mine.toml"), ["delays=near.tsv", pin])
+
+
 def test_delays_are_a_table_or_a_number() -> None:
     assert isinstance(delay_model("aws"), RegionDelay)
     assert delay_model(50) == ConstantDelay(50 * MS_NS)
@@ -103,8 +119,50 @@ def test_delays_are_a_table_or_a_number() -> None:
         ("experiment = 'diameter'\n[options]\noverlay = 1", r"options\.overlay: .* mean overlays"),
         ("seed = -1", r"seed = -1: expected `int` >= 0"),
         ("faults = 3", r"faults = 3: write \[\[faults\]\] tables"),
-        ("[[faults]]\nkind = 'loss'\nprobability = 2", r"faults\.0: .*probability"),
-        ("[[faults]]\nkind = 'gremlins'", r"faults\.0: .*gremlins"),
+        ("[[faults]]\nkind = 'loss'\nprobability = 2", r"faults\.0: probability = 2: expected"),
+        ("[[faults]]\nkind = 'gremlins'", r"faults\.0: kind = 'gremlins': .*there are bandwidth, "),
+        (
+            "[[faults]]\nkind = 'jitter'\nmean_ms = 1\n[[faults]]\nkind = 'crash'\nfraktion = 1",
+            r"faults\.1: fraktion: no such field: did you mean fraction\?",
+        ),
+        *(
+            (
+                f"[[faults]]\nrole = 'nodes'\nkind = {fault}",
+                r"faults\.0\.role = 'nodes': no node has this role: did you mean node\?",
+            )
+            for fault in (
+                "'churn'\nper_minute = 1",
+                "'clock_drift'\nppm = 1",
+                "'crash'\nfraction = 1",
+                "'partition'\nfraction = 0.5\nend_s = 9",
+                "'service_time'\nper_message_ms = 1",
+            )
+        ),
+        (
+            "protocol = 'topics'\nexperiment = 'reddit'\n"
+            "[[faults]]\nkind = 'crash'\nfraction = 1\nrole = 'tracker'",
+            r"faults\.0\.role = 'tracker': no node has this role: there are node",
+        ),
+        (
+            "[[faults]]\nkind = 'jitter'\nmean_ms = 1\nstart_s = 50.53",
+            r"faults\.0\.start_s = 50\.53: the run is over at 50\.53 s: let it begin earlier",
+        ),
+        (
+            "[[faults]]\nkind = 'partition'\nend_s = 9\nregions = ['eu-west-1', 'eu-wset-2']",
+            r"faults\.0\.regions = .*'aws' has no region 'eu-wset-2': did you mean eu-west-2\?",
+        ),
+        (
+            "[network]\ndelays = 5\n[[faults]]\nkind = 'partition'\nend_s = 9\nregions = ['a']",
+            r"faults\.0\.regions = .* has no region 'a': there are everywhere",
+        ),
+        (
+            "[workload]\nmessages = 3\nmessages_per_node = 2",
+            r"workload\.messages = 3 and workload\.messages_per_node = 2: leave one of them out",
+        ),
+        (
+            "[network]\ndelays_digest = 'ab'",
+            r"network\.delays_digest = 'ab': network\.delays = 'aws' comes from no file",
+        ),
         ("[[faults]]\nkind = 'loss'\nprobability = 1\nstart_s = inf", r"faults\.0\.start_s = inf"),
         ("on = 'mars'", r"on = 'mars': invalid enum value 'mars'"),
         (
@@ -112,8 +170,22 @@ def test_delays_are_a_table_or_a_number() -> None:
             "on = 'sockets': streams/diameter runs on the simulator only",
         ),
         (
-            "on = 'sockets'\n[[faults]]\nkind = 'loss'\nprobability = 1",
-            "on = 'sockets': 1 faults, which only the simulator can bring about: remove them",
+            "on = 'sockets'\n[network]\nliars = 0.5\n[[faults]]\nkind = 'loss'\nprobability = 1",
+            r"network\.liars = 0\.5, faults = 1 tables: streams/delivery over sockets takes no "
+            "notice of that: leave it out, or write on = 'simulator'$",
+        ),
+        (
+            "experiment = 'diameter'\nprediction = true\n[workload]\nmessages = 3",
+            r"workload\.messages = 3, prediction = True: streams/diameter takes no notice of that: "
+            "leave it out$",
+        ),
+        (
+            "protocol = 'topics'\nexperiment = 'reddit'\n[network]\ndegree = 5",
+            r"network\.degree = 5: topics/reddit takes no notice of that",
+        ),
+        (
+            "protocol = 'search'\nexperiment = 'match'\n[[faults]]\nkind = 'loss'\nprobability = 1",
+            "faults = 1 tables: search/match takes no notice of that",
         ),
     ],
 )
@@ -152,6 +224,19 @@ def test_any_field_can_be_overridden(tmp_path: Path) -> None:
     assert scenario.network.degree == 5
     assert scenario.faults == (Loss(probability=0.2),)
     assert load_scenario(file, ["faults=[]"]).faults == ()
+
+
+def test_one_count_of_messages_takes_the_place_of_the_other(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[network]\nnodes = 8\n[workload]\nmessages_per_node = 2\n")
+    assert load_scenario(file).messages == 16
+    assert load_scenario(file, ["messages=10"]).messages == 10
+    assert load_scenario(file, ["workload.messages = 10", "nodes=9"]).messages == 10
+    assert load_scenario(file, ["messages_per_node=3"]).messages == 24
+    with pytest.raises(ConfigError, match="leave one of them out"):
+        load_scenario(file, ["messages=10", "messages_per_node=3"])
+    file.write_text("[workload]\nmessages = 2\n")
+    assert load_scenario(file, ["messages_per_node=1"]).messages == 64
 
 
 @pytest.mark.parametrize(

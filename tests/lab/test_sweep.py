@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.errors import ConfigError
 from shoal.lab.places import RunDone, RunTask, ThisProcess, Told
 from shoal.lab.plan import Plan, load_plan
 from shoal.lab.runner import read_result
@@ -29,6 +28,7 @@ class Watched(ThisProcess):
     """Remembers what it was asked for."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.asked: list[tuple[int, int]] = []
 
     def run(self, tasks: Sequence[RunTask], told: Told) -> Generator[RunDone, None, None]:
@@ -95,9 +95,36 @@ def test_a_run_that_turns_up_meanwhile_is_taken(plan: Plan, tmp_path: Path) -> N
     assert theirs[first.planned.run].skipped
 
 
-def test_a_result_that_cannot_be_read_is_named(plan: Plan, tmp_path: Path) -> None:
-    folder = tmp_path / plan.runs[0].run
-    folder.mkdir()
-    (folder / "run.json").write_text('{"result": {}}')
-    with pytest.raises(ConfigError, match=rf"{folder.name}/run\.json: no result .*--again"):
-        list(run_plan(plan, Watched(), folder=tmp_path))
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{", b"\xff\xfe", b'{"result": {}}', b"[" * 100_000],
+    ids=["none", "empty", "cut", "no text", "another", "deep"],
+)  # fmt: skip
+def test_a_result_that_cannot_be_read_is_named_and_made_again_alone(
+    plan: Plan, tmp_path: Path, content: bytes | None
+) -> None:
+    place, told = Watched(), list[str]()
+    list(run_plan(plan, place, folder=tmp_path))
+    file = tmp_path / plan.runs[0].run / "run.json"
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
+    runs = list(run_plan(plan, place, folder=tmp_path, notice=told.append))
+    (said,) = told
+    assert said.startswith(f"{file}: no result can be read from it: ")
+    assert said.endswith(": it is run again")
+    assert place.asked == [(6, 1)], "and no other"
+    assert [run.skipped for run in runs] == [True] * 7 + [False]
+    assert read_result(file.parent) == runs[-1].result
+
+
+def test_what_was_not_checked_will_not_do_for_a_check(plan: Plan, tmp_path: Path) -> None:
+    small, place, told = Plan(plan.name, plan.runs[:2]), Watched(), list[str]()
+    list(run_plan(small, place, folder=tmp_path, check=False))
+    assert all(run.skipped for run in run_plan(small, place, folder=tmp_path))
+    one = Plan(plan.name, plan.runs[:1])
+    (checked,) = run_plan(one, place, folder=tmp_path, check=True, notice=told.append)
+    assert checked.result is not None
+    assert (checked.skipped, checked.result.checks.liveness) == (False, "passed")
+    assert told == [f"{tmp_path / plan.runs[0].run} is there, and was not checked: it is run again"]
+    runs = list(run_plan(small, place, folder=tmp_path, check=True))
+    assert [run.skipped for run in runs] == [True, False]

@@ -12,7 +12,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from shoal.base.errors import NotFound, ShoalError, UsageError
-from shoal.pipeline.jobs.collect import collect_folder, count_provenance, mean_absolute
+from shoal.pipeline.jobs.collect import (
+    collect_folder,
+    count_provenance,
+    mean_absolute,
+    run_figures,
+)  # fmt: skip
 from shoal.pipeline.jobs.collected import Collected, Diameter
 from shoal.pipeline.jobs.stages import (
     CHECKING,
@@ -23,7 +28,8 @@ from shoal.pipeline.jobs.stages import (
     Stage,
     plan_stages,
 )  # fmt: skip
-from shoal.pipeline.reading import find_runs
+from shoal.pipeline.reading import FoundRun, find_runs
+from shoal.pipeline.told import Packets
 from tests.pipeline.frames import (
     delivery,
     diameter,
@@ -153,10 +159,12 @@ def test_the_layout_of_files_does_not_matter(
 def test_overlays_are_collected_from_runs_that_publish_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    figures = {"overlays": 2, "degree": 2, "block_p_value": 0.5}
     scenario = settings("streams-randomness", nodes=3, degree=2)
-    rows = [pair("r", 0, 1, 2), pair("r", 0, 2, 2), pair("r", 1, 2, 2)]
-    write(tmp_path, "r", scenario=scenario, figures=figures, pairs=rows)
+    for seed, counts in ((1, (2, 2, 2)), (2, (3, 0, 3))):
+        run, figures = f"r{seed}", {"overlays": seed + 1, "degree": 2, "block_p_value": 0.5}
+        ends = ((0, 1), (0, 2), (1, 2))
+        rows = [pair(run, a, b, n) for (a, b), n in zip(ends, counts, strict=True)]
+        write(tmp_path, run, scenario=scenario, seed=seed, figures=figures, pairs=rows)
     for seed, links in ((1, [5, 6]), (2, [8])):
         run = f"d{seed}"
         wide = [diameter(run, n) for n in links]
@@ -167,8 +175,13 @@ def test_overlays_are_collected_from_runs_that_publish_nothing(
     assert wide_point.diameters == (
         Diameter(nodes=64, degree=4, overlays=3, min=5, mean=19 / 3, max=8),
     )
-    assert random_point.matrix is not None
-    assert (random_point.matrix.mean, random_point.matrix.deviation) == (1.0, 0.0)
+    matrix = random_point.matrix
+    assert matrix is not None
+    # Both repeats together: 5, 2 and 5 of 5 overlays.
+    assert (matrix.overlays, matrix.pairs, matrix.least, matrix.most) == (5, 3, 0.4, 1.0)
+    assert matrix.mean == pytest.approx(0.8)
+    assert matrix.deviation == pytest.approx((2 * 0.2**2 + 0.4**2) ** 0.5 / 3**0.5)
+    assert matrix.cells[0] == pytest.approx((0.0, 1.0, 0.4))
     assert random_point.delays is None
 
 
@@ -183,6 +196,16 @@ def test_changed_bytes_cost_their_run_only(spark: SparkSession, tmp_path: Path) 
     assert [problem.file for problem in found.problems] == [str(file)]
     assert [run.run for run in found.points[0].runs] == ["small1", "small3"]
     assert CHECKING in [stage.said for stage in stages]
+
+
+def test_a_run_under_loss_says_what_its_packets_did() -> None:
+    told = {"packets": 1000, "dropped": 51, "overflowed": 2, "host_late_us_mean": 812.5, "tcp": 1}
+    run = FoundRun("r", {"seed": 3, "result": {"figures": {"network": told}}}, {})
+    figures = run_figures(run, {}, None)
+    assert figures.packets == Packets(1000, 51, 2, 812.5)
+    assert figures.host_late_ms == 0.8125
+    other = run_figures(FoundRun("r", {"seed": 3}, {}), {}, None)
+    assert (other.packets, other.host_late_ms) == (None, None)
 
 
 def no_spark(rows: int) -> NoReturn:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.pipeline.jobs.overlays import pair_matrix
+from shoal.pipeline.jobs.overlays import combine_p_values, pair_matrix
 from shoal.pipeline.transforms.points import merge_counts, thin_distribution
 from shoal.pipeline.transforms.topology import square_pairs, summarise_diameters, summarise_pairs
 from tests.pipeline.frames import diameter, pair
@@ -79,8 +79,30 @@ def test_a_matrix_holds_probabilities_of_both_halves() -> None:
     # Three nodes in squares of two a side: the last one is alone in its row.
     summary = {"nodes": 3, "pairs": 3, "total": 6, "squares": 20, "least": 0, "most": 4}
     figures = {"overlays": 4, "degree": 2, "block_p_value": None}
-    matrix = pair_matrix(summary, [(0, 0, 2), (0, 1, 4)], 2, figures)
+    matrix = pair_matrix(summary, [(0, 0, 2), (0, 1, 4)], 2, [figures])
     assert matrix.mean == 0.5
     assert matrix.deviation == pytest.approx((((0.5 - 0.5) ** 2 + 0.5**2 + 0.5**2) / 3) ** 0.5)
     assert (matrix.least, matrix.most) == (0.0, 1.0)
     assert matrix.cells == ((0.5, 0.5), (0.5, 0.0))
+    assert matrix.block_p_value is None
+
+
+def test_a_matrix_of_several_repeats_has_the_overlays_of_all() -> None:
+    summary = {"nodes": 3, "pairs": 3, "total": 6, "squares": 20, "least": 0, "most": 4}
+    figures = [
+        {"overlays": overlays, "degree": 2, "block_p_value": p}
+        for overlays, p in ((4, 0.5), (3, 0.5), (1, None))
+    ]
+    # The squares of both: their links add up.
+    matrix = pair_matrix(summary, [(0, 0, 2), (0, 1, 3), (0, 1, 1)], 2, figures)
+    assert (matrix.overlays, matrix.mean, matrix.most) == (8, 0.25, 0.5)
+    assert matrix.cells == ((0.25, 0.25), (0.25, 0.0))
+    # 0.25 - 0.25 ln 0.25: of two numbers between 0 and 1, the chance of so small a product.
+    assert matrix.block_p_value == pytest.approx(0.5966, abs=1e-4)
+
+
+def test_tests_for_blocks_are_combined() -> None:
+    assert combine_p_values([]) is None
+    assert combine_p_values([0.3]) == pytest.approx(0.3)
+    assert combine_p_values([0.3, 0.0]) == 0.0
+    assert combine_p_values([0.04] * 3) == pytest.approx(0.0037, abs=1e-4)

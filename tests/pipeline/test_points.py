@@ -55,10 +55,28 @@ def test_a_label_has_what_tells_points_of_a_scenario_apart() -> None:
         found("c", 1, settings("y", workload={"messages": 7})),
     ]
     assert [point.label for point in group_runs(runs)] == [
-        "nodes 32, degree 4, messages 1,000, faults [loss]",
+        "nodes 32, degree 4, messages 1,000, faults.0.kind loss, faults.0.probability 0.01",
         "nodes 32, degree 4, messages 5, faults []",
         "nodes 32, degree 4",
     ]
+
+
+def test_points_that_differ_in_a_fault_are_told_apart() -> None:
+    def faults(*probabilities: float) -> list[dict[str, Any]]:
+        return [{"kind": "loss", "probability": p, "start_s": 35.0} for p in probabilities]
+
+    runs = [
+        found(str(n), 1, settings("x", faults=faults(*probabilities)))
+        for n, probabilities in enumerate([(0.0, 0.01), (0.05, 0.01), (0.05, 0.02)])
+    ]
+    points = group_runs(runs)
+    assert [point.label for point in points] == [
+        "nodes 32, degree 4, faults.0.probability 0.0, faults.1.probability 0.01",
+        "nodes 32, degree 4, faults.0.probability 0.05, faults.1.probability 0.01",
+        "nodes 32, degree 4, faults.0.probability 0.05, faults.1.probability 0.02",
+    ]
+    assert points[0].settings["faults.1.start_s"] == 35.0
+    assert "faults" not in points[0].settings
 
 
 def test_a_label_names_what_any_two_points_differ_in() -> None:

@@ -122,6 +122,7 @@ def test_a_run_of_a_later_version_is_refused(tmp_path: Path) -> None:
         ({"scenario": ["x"]}, "$.scenario"),
         ({"result": {"figures": {"prediction": [1]}}}, "$.result.figures.prediction"),
         ({"result": {"figures": {"prediction": {"error_percent": "5"}}}}, "error_percent"),
+        ({"result": {"figures": {"network": {"packets": "9"}}}}, "network"),
         ({"result": {"replay": 7}}, "$.result.replay"),
         ({"provenance": {"packages": ["numpy"]}}, "$.provenance.packages"),
         ({"tables": {"deliveries": 2, "messages": 1, "nodes": 3, "pairs": 1}}, "figures"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from shoal.cli import report
 from shoal.cli.report import Watch
+from shoal.pipeline.jobs.collected import Collected
 from shoal.pipeline.jobs.stages import Stage
+from shoal.pipeline.report.model import Failure, Report
 from tests.cli.test_app import ends
 from tests.pipeline.frames import write, write_simple
 
@@ -89,3 +93,23 @@ def test_without_spark_the_remedy_is_named(
     err = capsys.readouterr().err
     assert "./run lab report" in err
     assert "pip install 'shoal[spark]'" in err
+
+
+@pytest.mark.parametrize(("failures", "code"), [((), 0), ((Failure("odd", "X: y"),), 1)])
+def test_a_section_that_could_not_be_made_is_told(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    failures: tuple[Failure, ...],
+    code: int,
+) -> None:
+    def make(*asked: object) -> tuple[Collected, Report]:
+        nothing = Collected(folder="", points=(), provenance=(), replays=(), problems=())
+        made = Report(title="", summary=("x",), sections=(), comparisons=(), failures=failures)
+        return nothing, made
+
+    monkeypatch.setattr(report, "_make", make)
+    assert ends("lab", "report", str(tmp_path), "--json") == code
+    printed = capsys.readouterr()
+    assert ("shoal: left out: section odd: X: y" in printed.err) == bool(failures)
+    assert [told["section"] for told in json.loads(printed.out)["failures"]] == ["odd"] * code

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import zip_longest
 
 import msgspec
 import pytest
@@ -12,6 +14,7 @@ from shoal.pipeline.report.build import build_report
 from shoal.pipeline.report.loss import loss_section
 from shoal.pipeline.report.loss_claims import difference, interval, judge, rise
 from shoal.pipeline.report.model import Figure, Section, Table, Text
+from shoal.pipeline.told import Packets
 
 SHORTEST = "110.0 (110.0–110.0)"
 CURVE = DelayCurve(
@@ -26,16 +29,21 @@ def point(
     nodes: int = 16,
     transport: str = "websocket",
     shortest_ms: float = 110.0,
+    late_ms: Sequence[float] = (),
 ) -> Point:
     runs = tuple(
         RunFigures(
             run=f"r{seed}", seed=seed, messages=1, mean_ms=mean_ms, max_ms=900.0, expected=1500,
             delivered=round(1500 * coverage), coverage=coverage, shortest_ms=shortest_ms,
+            p50_ms=mean_ms, p95_ms=mean_ms + 1, p99_ms=mean_ms + 2,
+            packets=Packets(1000, round(10 * rate), seed, 1000 * late),
         )
-        for seed, mean_ms in enumerate(means_ms, 1)
+        for seed, (mean_ms, late) in enumerate(zip_longest(means_ms, late_ms, fillvalue=0.8), 1)
     )  # fmt: skip
     settings = {
         "network.nodes": nodes,
+        "workload.messages_per_node": 25,
+        "workload.interval_ms": 50.0,
         "experiment": "loss",
         "options.loss_percent": rate,
         "options.transport": transport,
@@ -104,6 +112,57 @@ def test_transports_stand_side_by_side() -> None:
         ("WebSocket", "0 %"), ("WebSocket", "1 %"), ("WebSocket", "5 %"),
         ("WebRTC", "0 %"), ("WebRTC", "1 %"),
     ]  # fmt: skip
+
+
+def test_the_workload_stands_beside_the_sources() -> None:
+    table = section_of(point(0, 1.0, 2.0), point(1, 1.0)).blocks[0]
+    assert isinstance(table, Table)
+    assert (
+        "25 messages per node, one every 50 ms from all of them together, 2 repeats at most"
+        in table.caption
+    )
+    assert "250 messages from each node at 50 ms, 20 repeats" in table.caption
+
+
+def validity_of(section: Section) -> tuple[tuple[str, ...], ...]:
+    (table,) = [b for b in section.blocks if isinstance(b, Table) and "hosts late, ms" in b.columns]
+    return table.rows
+
+
+def test_whether_runs_are_valid_is_shown() -> None:
+    rows = validity_of(section_of(point(0, 1.0, 2.0, late_ms=(0.7, 0.9)), webrtc(5, 1.0)))
+    assert rows == (
+        ("WebSocket", "0 %", "2", "0", "0.8 (0.7–0.9)", "3", "2,000", "0.000 %"),
+        ("WebRTC", "5 %", "1", "0", "0.8", "1", "1,000", "5.000 %"),
+    )
+
+
+def test_runs_with_late_hosts_are_named_and_left_out() -> None:
+    # Without the second run loss slows down; with it, it does not.
+    clean, lossy = point(0, 100.0, 100.0), point(3, 110.0, 50.0, late_ms=(3.0, 3.1))
+    section = section_of(clean, lossy)
+    named, table, _, tails = section.blocks[:4]
+    assert isinstance(named, Text)
+    assert "verdicts below: r2 (3.1 ms). Their hosts" in named.text
+    assert isinstance(table, Table)
+    assert [row[1:4] for row in table.rows] == [
+        ("2", "100.0 (100.0–100.0)", "–"), ("1", "110.0", "10.0"),
+    ]  # fmt: skip
+    assert isinstance(tails, Table)
+    assert [row[2:5] for row in tails.rows] == [
+        ("100.0", "200.0", "300.0"), ("110.0", "111.0", "112.0"),
+    ]  # fmt: skip
+    assert validity_of(section)[1][2:5] == ("2", "1", "3.0 (3.0–3.1)")
+    verdicts = next(b for b in section.blocks if isinstance(b, Table) and "verdict" in b.columns)
+    assert [row[2] for row in verdicts.rows if row[0] == "loss of 3 % slows WebSocket down"] == [
+        "confirmed"
+    ]
+
+
+def test_nothing_is_concluded_from_late_runs_alone() -> None:
+    section = section_of(point(0, 100.0, late_ms=(9.0,)), webrtc(0, 100.0, late_ms=(9.0,)))
+    assert [type(block) for block in section.blocks] == [Text, Table]
+    assert [row[3] for row in validity_of(section)] == ["1", "1"]
 
 
 def test_an_interval_is_students() -> None:

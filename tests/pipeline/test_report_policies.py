@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
 from xml.etree import ElementTree
+
+import msgspec
+import pytest
 
 from shoal.pipeline.jobs.collected import (
     Collected,
@@ -31,11 +35,18 @@ def point(policy: str, nodes: int, *means_ms: float, delays: str = "aws", **more
         RunFigures(run=f"r{seed}", seed=seed, messages=1, mean_ms=mean, direct_ms=50.0, coverage=1)
         for seed, mean in enumerate(means_ms, 1)
     )
-    names = {"nodes": nodes, "degree": 4, "delays": delays, "policy": policy, **more}
+    names = {
+        "nodes": nodes, "degree": 4, "delays": delays, "policy": policy, "redundant_feeds": "all",
+        "liars": 0.0, **more,
+    }  # fmt: skip
+    settings = {f"network.{name}": value for name, value in names.items()}
+    settings |= {"protocol": "streams", "experiment": "delivery", "on": "simulator"}
+    # As all scenarios with policies have it.
+    settings |= {"faults.0.kind": "service_time", "faults.0.per_message_ms": 0.1}
+    rest = "".join(f", {name} {value}" for name, value in more.items())
     return Point(
-        scenario=f"aware-{delays}", about="", label=f"nodes {nodes}, policy {policy}", runs=runs,
-        settings={f"network.{name}": value for name, value in names.items()}, delays=CURVE,
-        stretch=STRETCH, links=MAP,
+        scenario=f"aware-{delays}", about="", label=f"nodes {nodes:,}, policy {policy}{rest}",
+        runs=runs, settings=settings, delays=CURVE, stretch=STRETCH, links=MAP,
     )  # fmt: skip
 
 
@@ -73,10 +84,50 @@ def test_sizes_and_policies_stand_in_order_beside_what_is_published() -> None:
     assert rows[0][7:12] == ("100.0", "200.0", "300.0", "–", "100.000 %")
 
 
-def test_only_the_sources_underlay_and_degree_have_published_delays() -> None:
-    section = section_of(
-        point("random", 32, 1.0, delays="sphere"), point("aware", 32, 1.0, degree=5)
-    )
+@pytest.mark.parametrize(
+    "more", [{"degree": 6}, {"redundant_feeds": 0}, {"liars": 0.2}, {"delays": "sphere"}]
+)
+def test_each_setting_is_held_against_its_own_random_overlay(more: dict[str, Any]) -> None:
+    points = [
+        point("random", 32, 200.0), point("aware", 32, 100.0),
+        point("random", 32, 400.0, **more), point("aware", 32, 100.0, **more),
+    ]  # fmt: skip
+    points = [msgspec.structs.replace(each, scenario="swept") for each in points]
+    rows = tables(section_of(*points))[0].rows
+    assert sorted((row[1], row[4]) for row in rows if "random" not in row[1]) == [
+        (points[1].label, "-50.0 %"), (points[3].label, "-75.0 %"),
+    ]  # fmt: skip
+
+
+def test_without_a_random_overlay_of_the_same_settings_nothing_is_gained() -> None:
+    section = section_of(point("random", 32, 200.0), point("aware", 32, 100.0, liars=0.2))
+    assert [row[4] for row in tables(section)[0].rows] == ["–", "–"]
+
+
+def test_each_setting_has_its_own_line() -> None:
+    settings: list[dict[str, Any]] = [{}, {"degree": 6}]
+    points = [
+        point(policy, nodes, ms, **more)
+        for policy, ms in (("random", 200.0), ("aware", 100.0))
+        for nodes in (32, 1024)
+        for more in settings
+    ]
+    section = section_of(*points, point("near-half", 32, 90.0))
+    (scaling,) = [b for b in section.blocks if isinstance(b, Figure) and "mean delay" in b.svg]
+    for name in ("policy random", "policy random, degree 6", "policy aware, degree 6", "near-half"):
+        assert f">{name}<" in scaling.svg
+    lines = [e for e in ElementTree.fromstring(scaling.svg).iter() if e.tag.endswith("polyline")]
+    assert len({line.get("stroke") for line in lines}) == len(lines) == 5
+    rows = tables(section)[-1].rows
+    assert [(row[0], row[6]) for row in rows if row[0].startswith("Shoal, policy aware")] == [
+        ("Shoal, policy aware (aware-aws)", "32–1,024"),
+        ("Shoal, policy aware, degree 6 (aware-aws)", "32–1,024"),
+    ]
+
+
+@pytest.mark.parametrize("more", [{"degree": 5}, {"redundant_feeds": 0}, {"liars": 0.2}])
+def test_only_the_sources_network_has_published_delays(more: dict[str, Any]) -> None:
+    section = section_of(point("random", 32, 1.0, delays="sphere"), point("aware", 32, 1.0, **more))
     found = tables(section)[:4:2]
     assert [table.columns[-1] for table in found] == ["least coverage"] * 2
     assert {row[-1] for table in found for row in table.rows} == {"100.000 %"}
@@ -93,7 +144,7 @@ def test_points_that_differ_in_more_are_named_in_full() -> None:
         point("aware", 32, 1.0), point("aware", 32, 2.0, degree=6), point("random", 32, 3.0)
     )
     assert [row[1] for row in tables(section)[0].rows] == [
-        "random", "nodes 32, policy aware", "nodes 32, policy aware",
+        "random", "nodes 32, policy aware", "nodes 32, policy aware, degree 6",
     ]  # fmt: skip
 
 

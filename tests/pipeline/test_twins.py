@@ -183,8 +183,25 @@ def test_three_per_cent_is_the_limit(ours_ms: float, difference: str, verdict: s
     assert section is not None
     means, _, nodes, hops = (b for b in section[0].blocks if isinstance(b, Table))
     assert means.rows[0][5:7] == (difference, verdict)
+    (told,) = section[1]
+    assert (told.against, told.published, told.expected) == ("simulator", None, 100.0)
+    assert (told.point, told.verdict) == ("x, nodes 2, seed 1", verdict)
     assert nodes.rows[0][3:6] == ("2", "1.50 %", "2.00 %")
     assert hops.rows[0][3:] == ("1", "3", "1", "100.0 %", "100.0 %")
+
+
+def test_the_limit_is_in_the_summary_apart_from_what_is_published() -> None:
+    summary = build_report(twin_of(100.0, 104.0)).summary
+    assert summary[1:] == (
+        "Of 1 runs over sockets, 0 have a mean delay within 3 % of the simulator's.",
+        "Outside: mean delay over sockets, ms (x, nodes 2, seed 1): 104, simulated 100.",
+    )
+
+
+def test_a_twin_that_got_nothing_has_no_verdict() -> None:
+    section = sockets_section(twin_of(0.0, 10.0))
+    assert section is not None
+    assert section[1] == []
 
 
 def test_without_twins_there_is_no_section() -> None:

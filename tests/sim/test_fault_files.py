@@ -53,14 +53,18 @@ def test_every_kind_is_shown_above() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("probability = 0.5", "kind"),
-        ('kind = "gremlins"', "gremlins"),
+        ("probability = 0.5", "kind = None: no such fault: there are bandwidth, churn, "),
+        ('kind = "gremlins"', "kind = 'gremlins': no such fault: there are bandwidth, churn, "),
+        ('kind = "los"', "kind = 'los': no such fault: did you mean loss?"),
         ('kind = "loss"', "probability"),
         ('kind = "loss"\nprobability = 1.5', "probability"),
         ('kind = "loss"\nprobability = -0.1', "probability"),
         ('kind = "loss"\nprobability = nan', "probability"),
         ('kind = "loss"\nprobability = "half"', "probability"),
-        ('kind = "loss"\nprobability = 0.5\nprobabilty = 0.5', "probabilty"),
+        (
+            'kind = "loss"\nprobability = 0.5\nprobabilty = 0.5',
+            "probabilty: no such field: did you mean",
+        ),
         ('kind = "loss"\nprobability = 0.5\nstart_s = -1', "start_s"),
         (
             'kind = "loss"\nprobability = 0.5\nstart_s = 5\nend_s = 5',

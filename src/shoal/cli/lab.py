@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from shoal.base.errors import UsageError
 from shoal.cli.spark import Environment
-
-if TYPE_CHECKING:
-    from shoal.lab.plan import PlannedRun
 
 # Imported inside the commands: the simulator and its numerics, which `--help` can do without.
 
@@ -100,14 +96,15 @@ def run(
     is the command that shows it again.
 
     A list sweeps a field, and `repeats` takes further seeds: every run is one line. Runs that
-    are in DIR are not run again, so that a sweep that was stopped goes on where it was.
+    are in DIR are not run again, so that a sweep that was stopped goes on where it was; but for
+    those that were not checked, if --check asks for it.
 
     Example: shoal lab run streams-smoke --set nodes=[32,256] --set repeats=3 --out results
 
     On a cluster: shoal lab run streams-propagation --out /shared/results
     --master spark://HOST:7077 --environment shoal.zip
     """
-    from shoal.cli.sweep import executors, processes, sweep
+    from shoal.cli.sweep import executors, processes, run_one, sweep
     from shoal.lab.catalogue import find_scenario
     from shoal.lab.plan import load_plan
 
@@ -131,39 +128,7 @@ def run(
         place = processes(1 if jobs is None and in_real_time else jobs)
         sweep(plan, place, folder=out, again=again, check=check, json=json)
     else:
-        _run_one(plan.runs[0], out, again=again, check=check, json=json)
-
-
-def _run_one(
-    planned: PlannedRun, folder: Path | None, *, again: bool, check: bool | None, json: bool
-) -> None:
-    from shoal.cli.progress import ProgressLine
-    from shoal.cli.tables import show_result
-    from shoal.lab.run_files import RunWriter
-    from shoal.lab.runner import read_result, run_scenario
-    from shoal.lab.sweep import is_there
-
-    if folder is not None and not again and is_there(folder, planned.run):
-        typer.echo(f"{folder / planned.run} is there already: --again runs it anew", err=True)
-        result = read_result(folder / planned.run)
-    else:
-        with (
-            nullcontext() if folder is None else RunWriter(folder, again=again) as writer,
-            ProgressLine(f"{planned.scenario.name}, seed {planned.seed}") as progress,
-        ):
-            result = run_scenario(
-                planned.scenario,
-                planned.seed,
-                check=check,
-                overrides=planned.overrides,
-                replay=planned.replay,
-                progress=progress.update,
-                writer=writer,
-            )
-    if json:
-        print(result.as_json().decode())
-    else:
-        show_result(result)
+        run_one(plan, folder=out, again=again, check=check, json=json)
 
 
 @lab.command(name="list")

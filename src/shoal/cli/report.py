@@ -62,8 +62,8 @@ def report(
     """Put what a folder of runs gave on a page, beside what was published.
 
     Writes a page that needs nothing else, and the same tables as Markdown. A run with a damaged
-    file is left out and named, the others are reported, and the exit code is 1; it is 2 if there
-    is nothing to report.
+    file, or a section that cannot be made, is left out and named, the others are reported, and the
+    exit code is 1; it is 2 if there is nothing to report.
 
     Example: shoal lab report results --out results/report.html
     """
@@ -72,7 +72,8 @@ def report(
     more = environment_settings(environment)
     with Watch() as watch:
         collected, made = _make(folder, page, master, more, watch)
-    for problem in collected.problems:
+    left_out = [*collected.problems, *made.failures]
+    for problem in left_out:
         print(f"shoal: left out: {problem}", file=sys.stderr)
     if json:
         print(_as_json(collected, made, page))
@@ -81,7 +82,7 @@ def report(
             print(line)
         spent_s = time.monotonic() - begin_s
         print(f"{page} and {page.with_suffix(MARKDOWN_SUFFIX)} written in {spent_s:.1f} s")
-    if collected.problems:
+    if left_out:
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
@@ -149,6 +150,7 @@ def _as_json(collected: Collected, made: Report, page: Path) -> str:
         }
         for told in made.comparisons
     ]
+    said["failures"] = msgspec.to_builtins(made.failures)
     said["html"], said["markdown"] = str(page), str(page.with_suffix(MARKDOWN_SUFFIX))
     return msgspec.json.encode(said).decode()
 

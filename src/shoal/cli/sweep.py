@@ -1,4 +1,4 @@
-"""A sweep on a terminal: one line per run, and what came of it all."""
+"""Runs on a terminal: a table of one, or a line for each of a sweep and what came of it all."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ import typer
 
 from shoal.cli.progress import ProgressLine, show_duration
 from shoal.cli.spark import environment_settings
+from shoal.cli.tables import show_result
 from shoal.lab.kinds import find_kind
-from shoal.lab.places import RunPlace
+from shoal.lab.places import RunPlace, ThisProcess
 from shoal.lab.plan import Plan
 from shoal.lab.sweep import SweepFailed, SweptRun, run_plan
+from shoal.sim.simulation import SimulationFailure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +56,25 @@ def executors(master: str, environment: Path | None) -> RunPlace:
     return Executors(start)
 
 
+def run_one(
+    plan: Plan, *, folder: Path | None, again: bool, check: bool | None, json: bool
+) -> None:
+    """Run a plan of one run here and show what it gives; SimulationFailure if a check failed."""
+    (planned,) = plan.runs
+    with ProgressLine(f"{planned.scenario.name}, seed {planned.seed}") as progress:
+        place = ThisProcess(progress.update)
+        (run,) = run_plan(plan, place, folder=folder, again=again, check=check, notice=_notice)
+    if run.skipped:
+        assert folder is not None
+        _notice(f"{folder / planned.run} is there already: --again runs it anew")
+    if json:
+        print(_as_json(run))
+    if run.result is None:
+        raise SimulationFailure(run.failure)
+    if not json:
+        show_result(run.result)
+
+
 def sweep(
     plan: Plan,
     place: RunPlace,
@@ -77,6 +98,7 @@ def sweep(
                     again=again,
                     check=check,
                     progress=progress.update,
+                    notice=_notice,
                 )
             ) as runs,
         ):
@@ -108,6 +130,10 @@ def sweep(
     if failed:
         stories = "\n".join(run.failure for run in failed)
         raise SweepFailed(f"{len(failed)} of {len(over)} runs failed:\n{stories}")
+
+
+def _notice(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 def _as_line(run: SweptRun) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from shoal.base.units import ns_of_seconds
-from shoal.lab.kinds import ExperimentKind, Outcome, RunRequest, Tables
+from shoal.lab.kinds import JOINING, PUBLISHING, ExperimentKind, Outcome, RunRequest, Tables
 from shoal.lab.liveness import check_deliveries, check_overlay, unhealed
 from shoal.lab.prediction import compare
 from shoal.lab.records import Place, StreamRecords, Surroundings
@@ -24,6 +24,13 @@ from shoal.sim.delays import DelayModel, table_of
 from shoal.sim.simulation import START_NS, Simulation
 
 EVENTS_S = 50_000  # of the simulator, about
+
+READ_EVERYWHERE = (
+    JOINING
+    | PUBLISHING
+    | {"degree", "policy", "redundant_feeds", "trackers"}
+    | {"publishers", "publisher_count", "prediction"}
+)
 
 
 class StreamsExperiment:
@@ -128,8 +135,10 @@ def _over_sockets(request: RunRequest) -> Outcome:
 DELIVERY = ExperimentKind(
     name="streams/delivery",
     run=simulated(StreamsExperiment),
+    reads=READ_EVERYWHERE | {"liars", "lie", "wire", "faults"},
+    roles=("node", "tracker"),
     over_sockets=_over_sockets,
-    any_policy=True,
+    reads_over_sockets=READ_EVERYWHERE,
     figures=StreamFigures,
     rows=stream_rows,
     line=stream_line,

@@ -7,15 +7,15 @@ an `Outcome` itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from shoal.base.errors import ConfigError, UsageError
-from shoal.lab.settings_errors import explain
+from shoal.base.settings_errors import explain
 
 if TYPE_CHECKING:
     from shoal.lab.scenario import Scenario
@@ -27,6 +27,12 @@ Tables = Callable[[], Mapping[str, pa.Table]]
 """Makes the tables of a run; any thread may call it, once."""
 
 Rows = list[tuple[str, str]]
+
+# Settings that several kinds go by, for their `reads`.
+JOINING = frozenset({"nodes", "delays", "delays_digest", "join_interval_ms"})
+PUBLISHING = frozenset(
+    {"messages", "messages_per_node", "size_bytes", "interval_ms", "settle_s", "drain_s"}
+)
 
 
 class RunProgress(msgspec.Struct, frozen=True):
@@ -49,10 +55,16 @@ Progress = Callable[[RunProgress], None]
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """What was checked: "passed", "off", or why not. A failed check is a SimulationFailure."""
+    """What was checked: "passed", "off" if --check would, or why not. A failed check is a
+    SimulationFailure."""
 
     safety: str
     liveness: str
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was checked that can be."""
+        return OFF not in (self.safety, self.liveness)
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,33 +108,37 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     """The same in one line, for sweeps."""
     cost: Callable[[Scenario], float]
     """About how long a run takes, in any unit: for the order of runs, and the time left."""
+    reads: frozenset[str] = frozenset()
+    """The fields of network and workload that it goes by, and "faults" and "prediction" if it does:
+    a scenario that sets another is refused."""
+    roles: tuple[str, ...] = ("node",)
+    """Whom faults can hit."""
     options: type[msgspec.Struct] | None = None
     over_sockets: Callable[[RunRequest], Outcome] | None = None
     """The same over real connections, if there is such a thing."""
+    reads_over_sockets: frozenset[str] = frozenset()
     in_real_time: bool = False
     """Whether its runs are real ones wherever they are: over kernels of this machine, one at a
     time."""
-    any_policy: bool = False
-    """Whether it makes its overlays as `network.policy` says; others are random."""
 
     def runs_on(self, scenario: Scenario) -> Callable[[RunRequest], Outcome]:
-        """What runs this scenario where it says; ConfigError if nothing can."""
-        policy = scenario.network.policy
-        if policy != "random" and not self.any_policy:
-            raise ConfigError(
-                f"network.policy = {policy!r}: {self.name} has random overlays only; others are "
-                "for streams/delivery"
-            )
+        """What runs this scenario where it says; ConfigError if nothing can, or if that takes no
+        notice of a setting."""
         if scenario.on == "simulator":
+            self._refuse_unread(scenario, self.reads, self.name)
             return self.run
         if self.over_sockets is None:
             raise ConfigError(f"on = {scenario.on!r}: {self.name} runs on the simulator only")
-        if scenario.faults:
-            raise ConfigError(
-                f"on = {scenario.on!r}: {len(scenario.faults)} faults, which only the simulator "
-                "can bring about: remove them, or write on = 'simulator'"
-            )
+        self._refuse_unread(scenario, self.reads_over_sockets, f"{self.name} over {scenario.on}")
         return self.over_sockets
+
+    def _refuse_unread(self, scenario: Scenario, reads: frozenset[str], who: str) -> None:
+        unread = [one for one in _chosen(scenario) if one.field not in reads]
+        if unread:
+            told = ", ".join(f"{one.key} = {one.value}" for one in unread)
+            simulated = all(one.field in self.reads for one in unread)
+            elsewhere = ", or write on = 'simulator'" if simulated else ""
+            raise ConfigError(f"{told}: {who} takes no notice of that: leave it out{elsewhere}")
 
     def takes_real_time(self, scenario: Scenario) -> bool:
         """Whether a run of this scenario needs this machine, and as much of it as there is."""
@@ -139,6 +155,30 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
         except msgspec.ValidationError as error:
             told = explain(error, table, self.options)
             raise ConfigError(f"options.{told}") from error
+
+
+class _Chosen(NamedTuple):
+    """A setting that is not as it is by default."""
+
+    field: str
+    key: str
+    """With the table it is in."""
+    value: str
+    """As it is shown."""
+
+
+def _chosen(scenario: Scenario) -> Iterator[_Chosen]:
+    for table in ("network", "workload"):
+        settings = getattr(scenario, table)
+        usual = type(settings)()
+        for field in settings.__struct_fields__:
+            value = getattr(settings, field)
+            if value != getattr(usual, field):
+                yield _Chosen(field, f"{table}.{field}", repr(value))
+    if scenario.faults:
+        yield _Chosen("faults", "faults", f"{len(scenario.faults)} tables")
+    if scenario.prediction:
+        yield _Chosen("prediction", "prediction", "True")
 
 
 _registered: dict[str, ExperimentKind] = {}

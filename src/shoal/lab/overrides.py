@@ -23,10 +23,9 @@ def apply_overrides(
     """
     changed = copy.deepcopy(table)
     for override in overrides:
-        key, separator, text = override.partition("=")
-        if not separator or not key.strip():
+        key, (_, separator, text) = key_of(override, short or {}), override.partition("=")
+        if not separator or not key:
             raise UsageError(f"--set {override}: write KEY=VALUE, as in network.nodes=256")
-        key = full_key(key, short or {})
         _put(changed, key.split("."), _value(text.strip(), override), override)
     return changed
 
@@ -38,9 +37,9 @@ def put_value(table: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
     return changed
 
 
-def full_key(key: str, short: Mapping[str, str]) -> str:
-    """The key that an override means."""
-    key = key.strip()
+def key_of(override: str, short: Mapping[str, str]) -> str:
+    """The full key that an override means."""
+    key = override.partition("=")[0].strip()
     return short.get(key, key)
 
 

@@ -11,13 +11,15 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from shoal.base.errors import ShoalError
-from shoal.lab.run_files import RunWriter, remove_leftovers
+from shoal.lab.kinds import Progress, RunProgress
+from shoal.lab.run_files import RunWriter
 from shoal.lab.runner import RunResult, run_and_write
 from shoal.lab.scenario import Scenario
 
@@ -65,18 +67,25 @@ class RunPlace(Protocol):
 
 
 class ThisProcess:
-    """One run after the other, here."""
+    """One run after the other, here. `progress` hears of each in its own words."""
+
+    def __init__(self, progress: Progress = lambda now: None) -> None:
+        self._progress = progress
 
     def run(self, tasks: Sequence[RunTask], told: Told) -> Generator[RunDone, None, None]:
         """Do all tasks."""
         for task in tasks:
             try:
                 with nullcontext() if task.folder is None else task_writer(task) as writer:
-                    result, _ = perform(task, writer, told)
+                    result, _ = perform(task, writer, partial(self._tell, task.run, told))
             except Exception as error:
                 yield RunDone(task.run, error=error)
             else:
                 yield RunDone(task.run, result)
+
+    def _tell(self, run: str, told: Told, now: RunProgress) -> None:
+        told(run, now.fraction)
+        self._progress(now)
 
 
 def task_writer(task: RunTask) -> RunWriter:
@@ -86,18 +95,16 @@ def task_writer(task: RunTask) -> RunWriter:
 
 
 def perform(
-    task: RunTask, writer: RunWriter | None, told: Told
+    task: RunTask, writer: RunWriter | None, progress: Progress
 ) -> tuple[RunResult, Future[Path] | None]:
     """Do one task; the writer is still at work then, and the second value tells when it is not."""
-    if task.folder is not None:
-        remove_leftovers(task.folder, task.run)
     return run_and_write(
         task.scenario,
         task.seed,
         check=task.check,
         overrides=task.overrides,
         replay=task.replay,
-        progress=lambda now: told(task.run, now.fraction),
+        progress=progress,
         writer=writer,
     )
 

@@ -24,7 +24,7 @@ import msgspec
 
 from shoal.base.errors import ConfigError
 from shoal.lab.kinds import find_kind
-from shoal.lab.overrides import as_override, full_key, put_value
+from shoal.lab.overrides import as_override, key_of, put_value
 from shoal.lab.run_files import run_name
 from shoal.lab.runner import replay_command
 from shoal.lab.scenario import Scenario, parse_scenario, read_scenario, short_forms
@@ -92,8 +92,8 @@ def load_plan(
     count = math.prod(len(axis.values) for axis in axes) * repeats
     if count > RUNS_MAX:
         raise ConfigError(f"{path}: {count:,} runs: at most {RUNS_MAX:,}; shorten a list")
-    swept = {axis.key for axis in axes}
-    kept = [one for one in overrides if _key(one) not in {*swept, "repeats", "seed"}]
+    swept, short = {axis.key for axis in axes}, short_forms()
+    kept = [one for one in overrides if key_of(one, short) not in {*swept, "repeats", "seed"}]
     # A file that repeats would repeat the one run, too.
     once = ["repeats=1"] if "repeats" in read_scenario(path) else []
     called = str(path) if called is None else called
@@ -177,7 +177,3 @@ def _repeats(table: Mapping[str, Any], source: str) -> int:
     if type(repeats) is not int or not 1 <= repeats <= RUNS_MAX:
         raise ConfigError(f"{source}: repeats = {repeats!r}: expected 1 to {RUNS_MAX:,}")
     return repeats
-
-
-def _key(override: str) -> str:
-    return full_key(override.partition("=")[0], short_forms())

@@ -154,7 +154,7 @@ def _work(connection: Connection) -> None:
 
 def _do(task: RunTask, writer: RunWriter | None, voice: _Voice) -> None:
     try:
-        result, written = perform(task, writer, voice.say_part)
+        result, written = perform(task, writer, lambda now: voice.say_part(task.run, now.fraction))
     except Exception as error:
         voice.say(DONE, RunDone(task.run, error=portable_error(error)))
         return

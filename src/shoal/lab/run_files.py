@@ -28,7 +28,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.base.errors import UsageError
+from shoal.base.errors import ShoalError, UsageError
 from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
 from shoal.lab.kinds import Tables
 from shoal.lab.scenario import Scenario
@@ -69,6 +69,9 @@ def run_name(scenario: Scenario, seed: int) -> str:
         holder = settings[tables[0]] if tables else settings
         if holder[field] == value:
             del holder[field]  # names are older than the choice, and still find their runs
+    network = settings["network"]
+    if "delays_digest" in network:
+        network["delays"] = network.pop("delays_digest")  # wherever the table lies
     digest = blake2b(msgspec.json.encode(settings), digest_size=4).hexdigest()
     return f"{plain}-{seed}-{digest}"
 
@@ -87,6 +90,10 @@ def provenance() -> Provenance:
 
 class AlreadyThere(UsageError):
     """A run that was there, or has turned up meanwhile: somebody else may be at the same sweep."""
+
+
+class NotWritten(ShoalError):
+    """A run that is over, and could not be kept."""
 
 
 class RunWriter:
@@ -115,8 +122,11 @@ class RunWriter:
         """Wait until everything is written."""
         self._thread.shutdown(wait=True)
 
-    def refuse_again(self, run: str) -> None:
-        """AlreadyThere if this run is: better before it is run than after."""
+    def prepare(self, run: str) -> None:
+        """Before it is run, which may take hours: UsageError if it could not be written, and
+        AlreadyThere if it is there. What stopped attempts left behind goes."""
+        _check_folder(self.folder, run)
+        remove_leftovers(self.folder, run)
         if not self._again:
             _refuse_again(self.folder / run)
 
@@ -130,10 +140,23 @@ class RunWriter:
 
 
 def write_run(folder: Path, info: RunInfo, tables: Tables, *, again: bool = False) -> Path:
-    """Write one run; AlreadyThere if it is, unless `again`: then it is replaced."""
+    """Write one run; AlreadyThere if it is, unless `again`: then it is replaced. NotWritten if the
+    disk is full, or else out of order."""
     target = folder / info.run
-    if not again:
-        _refuse_again(target)
+    try:
+        if not again:
+            _refuse_again(target)
+        _write(target, info, tables, again=again)
+    except OSError as error:
+        raise NotWritten(
+            f"{target} could not be written: {error}: make room, or name another folder; the same "
+            "command goes on where it stopped"
+        ) from error
+    return target
+
+
+def _write(target: Path, info: RunInfo, tables: Tables, *, again: bool) -> None:
+    folder = target.parent
     folder.mkdir(parents=True, exist_ok=True)
     hidden, lock = _hidden_folder(folder, info.run)
     try:
@@ -157,12 +180,15 @@ def write_run(folder: Path, info: RunInfo, tables: Tables, *, again: bool = Fals
         raise
     finally:
         os.close(lock)
-    return target
 
 
 def remove_leftovers(folder: Path, run: str) -> None:
     """Remove what stopped attempts at a run left behind; not what a living process writes."""
-    for hidden in folder.glob(f".{run}.*"):
+    try:
+        leftovers = [name for name in os.listdir(folder) if name.startswith(f".{run}.")]
+    except OSError:
+        return  # whoever wants to write there is told why that cannot be
+    for hidden in [folder / name for name in leftovers]:
         try:
             lock = os.open(hidden, os.O_RDONLY)
         except FileNotFoundError:
@@ -174,6 +200,23 @@ def remove_leftovers(folder: Path, run: str) -> None:
             continue
         finally:
             os.close(lock)
+
+
+def _check_folder(folder: Path, run: str) -> None:
+    """Make a folder for runs if it is not there; UsageError if nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        hidden, lock = _hidden_folder(folder, run)
+        try:
+            hidden.rmdir()
+        finally:
+            os.close(lock)
+    except OSError as error:
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise UsageError(
+            f"--out {folder}: no run can be written there: {reason}: name a folder that you may "
+            "write to, or that can be made"
+        ) from error
 
 
 def _hidden_folder(folder: Path, run: str) -> tuple[Path, int]:

@@ -14,7 +14,7 @@ from shoal.base.errors import ConfigError
 from shoal.kernel.run_header import RUN_FILE
 from shoal.lab.kinds import Checks, Progress, RunRequest, find_kind
 from shoal.lab.run_files import RunInfo, RunWriter, provenance, run_name
-from shoal.lab.scenario import Scenario
+from shoal.lab.scenario import Scenario, pin_delays
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +82,12 @@ def run_and_write(
     writer: RunWriter | None = None,
 ) -> tuple[RunResult, Future[Path] | None]:
     """The same; gives also what tells when the tables are on the disk."""
+    scenario = pin_delays(scenario)
     run = run_name(scenario, seed)
     if replay is None:
         replay = replay_command(scenario.name, seed, overrides, check)
     if writer is not None:
-        writer.refuse_again(run)
+        writer.prepare(run)
     play = find_kind(scenario.protocol, scenario.experiment).runs_on(scenario)
     outcome = play(
         RunRequest(
@@ -135,9 +136,7 @@ def read_result(folder: Path) -> RunResult:
         kind = find_kind(result.protocol, result.experiment)
         figures = msgspec.convert(result.figures, kind.figures, strict=False, str_keys=True)
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError(
-            f"{file}: no result can be read from it: {error}; --again makes a new one"
-        ) from error
+        raise ConfigError(f"{file}: no result can be read from it: {error}") from error
     return msgspec.structs.replace(result, figures=figures)
 
 

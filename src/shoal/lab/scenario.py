@@ -34,34 +34,34 @@ import msgspec
 from msgspec import Meta
 
 from shoal.base.errors import ConfigError
+from shoal.base.settings_errors import explain
 from shoal.base.units import ns_of_ms
 from shoal.identity.stream_message import CONTENT_BYTES_MAX
+from shoal.lab.fault_settings import TIME_S_MAX, check_faults, parse_faults
 from shoal.lab.kinds import find_kind
 from shoal.lab.liars import Lie
-from shoal.lab.overrides import apply_overrides
-from shoal.lab.settings_errors import explain
+from shoal.lab.overrides import apply_overrides, key_of
 from shoal.protocols.streams.commands import RedundantFeeds
 from shoal.protocols.streams.config import DEGREE_DEFAULT, DEGREE_MAX
-from shoal.sim.delays import BUILT_IN, ConstantDelay, DelayModel, RegionDelay, load_table
-from shoal.sim.faults import (
-    AnyFault,
-    Bandwidth,
-    Churn,
-    ClockDrift,
-    Crash,
-    Loss,
-    Partition,
-    parse_fault,
+from shoal.sim.delays import (
+    BUILT_IN,
+    ConstantDelay,
+    DelayModel,
+    RegionDelay,
+    digest_table,
+    load_table,
 )
+from shoal.sim.faults import AnyFault, Bandwidth, Churn, ClockDrift, Crash, Loss, Partition
 
 NODES_MAX = 1_000_000  # more do not fit into the memory of one machine
 TRACKERS_MAX = 100
 MESSAGES_MAX = 10_000_000
 DEGREE_MIN = 3  # below it, overlays fall apart under bursts of crashes
 HARMLESS_OFFSET_MS = 20_000.0  # two clocks this far off, each its way, are still within a minute
-
-TIME_S_MAX = 1e8  # three years
 TIME_MS_MAX = 1e9
+
+COUNTS = ("messages", "messages_per_node")
+"""Two ways to say how much is published: a scenario has one of them."""
 
 Seconds = Annotated[float, Meta(ge=0, le=TIME_S_MAX)]
 Milliseconds = Annotated[float, Meta(ge=0, le=TIME_MS_MAX)]
@@ -74,6 +74,9 @@ class NetworkSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     delays: str | Milliseconds = "aws"
     """A table that ships with Shoal, a TSV file with one, or milliseconds between any two nodes."""
+
+    delays_digest: str | msgspec.UnsetType = msgspec.UNSET
+    """Of the bytes of a TSV file, found out when a scenario is read: no other table will do."""
 
     degree: Annotated[int, Meta(ge=DEGREE_MIN, le=DEGREE_MAX)] = DEGREE_DEFAULT
 
@@ -193,6 +196,7 @@ def read_scenario(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
         raise ConfigError(f"{path}: no scenario can be read from it: {error}") from error
     table.setdefault("name", path.stem)
     _resolve_delays(table, path.parent)
+    _make_room(table, overrides)
     return apply_overrides(table, overrides, short_forms())
 
 
@@ -205,11 +209,14 @@ def parse_scenario(table: dict[str, Any], source: str) -> Scenario:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{source}: {explain(error, table, Scenario)}") from error
     try:
+        _refuse_both_counts(table.get("workload", {}))
         kind = find_kind(scenario.protocol, scenario.experiment)
         options = kind.parse_options(table.get("options", {}))
-        faults = _parse_faults(table.get("faults", ()))
+        faults = parse_faults(table.get("faults", ()))
         scenario = msgspec.structs.replace(scenario, faults=faults, options=options)
         kind.runs_on(scenario)
+        scenario = pin_delays(scenario)
+        check_faults(scenario, kind.roles)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
     return scenario
@@ -237,23 +244,47 @@ def delay_model(delays: str | float) -> DelayModel:
         raise ConfigError(f"network.delays = {delays!r}: {error}") from error
 
 
-def _parse_faults(tables: Any) -> tuple[AnyFault, ...]:
-    if not isinstance(tables, list | tuple):
-        raise ConfigError(f"faults = {tables!r}: write [[faults]] tables")
-    faults: list[Any] = []
-    for number, table in enumerate(tables):
-        try:
-            fault = parse_fault(table)
-        except ConfigError as error:
-            raise ConfigError(f"faults.{number}: {error}") from error
-        for name, when_s in (("start_s", fault.start_s), ("end_s", fault.end_s)):
-            # A comparison that NaN fails, as infinity does.
-            if when_s is not None and not 0 <= when_s <= TIME_S_MAX:
-                raise ConfigError(
-                    f"faults.{number}.{name} = {when_s}: expected 0 to {TIME_S_MAX:g}"
-                )
-        faults.append(fault)
-    return tuple(faults)
+def pin_delays(scenario: Scenario) -> Scenario:
+    """With the whole path of a table from a file, and its digest; ConfigError if the file has
+    another by now."""
+    network = scenario.network
+    delays, known = network.delays, network.delays_digest
+    if not isinstance(delays, str) or delays in BUILT_IN:
+        if known is not msgspec.UNSET:
+            raise ConfigError(
+                f"network.delays_digest = {known!r}: network.delays = {delays!r} comes from no "
+                "file: leave the digest out"
+            )
+        return scenario
+    try:
+        digest = digest_table(delays)
+    except ConfigError as error:
+        raise ConfigError(f"network.delays = {delays!r}: {error}") from error
+    if known not in (msgspec.UNSET, digest):
+        raise ConfigError(
+            f"network.delays_digest = {known!r}: {delays} is another table by now, with {digest}: "
+            "put the old one back, or begin anew"
+        )
+    # Executors, and whoever reads the settings of a run, are in other folders than we are.
+    whole = str(Path(delays).absolute())
+    pinned = msgspec.structs.replace(network, delays=whole, delays_digest=digest)
+    return msgspec.structs.replace(scenario, network=pinned)
+
+
+def _make_room(table: dict[str, Any], overrides: Sequence[str]) -> None:
+    """An override of one count takes the place of the other one in the file."""
+    workload = table.get("workload")
+    given = {key_of(override, short_forms()) for override in overrides}
+    if isinstance(workload, dict):
+        for one, other in (COUNTS, COUNTS[::-1]):
+            if f"workload.{one}" in given:
+                workload.pop(other, None)
+
+
+def _refuse_both_counts(workload: Mapping[str, Any]) -> None:
+    if all(count in workload for count in COUNTS):
+        told = " and ".join(f"workload.{count} = {workload[count]}" for count in COUNTS)
+        raise ConfigError(f"{told}: leave one of them out")
 
 
 def _resolve_delays(table: dict[str, Any], folder: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
-from shoal.base.errors import ShoalError
+from shoal.base.errors import ConfigError, ShoalError
 from shoal.kernel.run_header import RUN_FILE
 from shoal.lab.kinds import find_kind
 from shoal.lab.places import RunPlace, RunTask
@@ -20,6 +21,10 @@ from shoal.sim.simulation import SimulationFailure
 
 class SweepFailed(ShoalError):
     """Checks failed in some runs; says in which, and how to see it again."""
+
+
+class NotUsable(ShoalError):
+    """A run that is there, and is not what is asked for."""
 
 
 class SweepProgress(msgspec.Struct, frozen=True):
@@ -60,21 +65,24 @@ def run_plan(
     again: bool = False,
     check: bool | None = None,
     progress: Callable[[SweepProgress], None] = lambda progress: None,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> Generator[SweptRun, None, None]:
     """Give every run of a plan as soon as it is over; those that are there come first.
 
-    A failed check is given and the other runs go on; any other error stops everything.
+    A failed check is given and the other runs go on; any other error stops everything. `notice`
+    hears which runs are there and are done again all the same, and why.
     """
-    there = [run for run in plan.runs if folder and not again and is_there(folder, run.run)]
-    for run in there:
-        assert folder is not None
-        yield SweptRun(run, read_result(folder / run.run), skipped=True)
-    known = {run.run for run in there}
-    costs = {run.run: _cost(run) for run in plan.runs if run.run not in known}
     planned = {run.run: run for run in plan.runs}
+    there: dict[str, RunResult] = {}
+    replaced = set(planned) if again else set()
+    if folder is not None and not again:
+        there, replaced = _look(plan, folder, check, notice)
+    for name, result in there.items():
+        yield SweptRun(planned[name], result, skipped=True)
+    costs = {name: _cost(run) for name, run in planned.items() if name not in there}
     # Long ones first: a long one that begins last has all but one processor wait for it.
     order = sorted(costs, key=lambda run: -costs[run])
-    tasks = [_task(planned[run], folder, again, check) for run in order]
+    tasks = [_task(planned[run], folder, run in replaced, check) for run in order]
     parts: dict[str, float] = {}
     finished, done_cost, all_cost = 0, 0.0, sum(costs.values())
 
@@ -88,18 +96,50 @@ def run_plan(
     # Closed by hand, so that nothing goes on when whoever listens does not.
     with closing(place.run(tasks, told)) as ending:
         for done in ending:
-            error, result = done.error, done.result
-            # By another sweep, or by an executor that was lost before it could say so.
-            meanwhile = isinstance(error, AlreadyThere) and folder and is_there(folder, done.run)
+            error, outcome = done.error, done.result
+            meanwhile = isinstance(error, AlreadyThere) and folder is not None
             if meanwhile:
+                # By another sweep, or by an executor that was lost before it could say so.
                 assert folder is not None
-                result = read_result(folder / done.run)
-            elif error is not None and not isinstance(error, SimulationFailure):
+                outcome = _stored(folder / done.run, check)
+            if outcome is None and not isinstance(error, SimulationFailure):
+                assert error is not None
                 raise error
             finished += 1
             told(done.run, 1.0)
-            failure = "" if result else str(error)
-            yield SweptRun(planned[done.run], result, skipped=bool(meanwhile), failure=failure)
+            failure = "" if outcome else str(error)
+            yield SweptRun(planned[done.run], outcome, skipped=meanwhile, failure=failure)
+
+
+def _look(
+    plan: Plan, folder: Path, check: bool | None, notice: Callable[[str], None]
+) -> tuple[dict[str, RunResult], set[str]]:
+    """The results of the runs that are there, and the names of those that will not do."""
+    there: dict[str, RunResult] = {}
+    replaced: set[str] = set()
+    for run in plan.runs:
+        try:
+            result = _stored(folder / run.run, check)
+        except NotUsable as error:
+            notice(f"{error}: it is run again")
+            replaced.add(run.run)
+        else:
+            if result is not None:
+                there[run.run] = result
+    return there, replaced
+
+
+def _stored(folder: Path, check: bool | None) -> RunResult | None:
+    """What was found when a run was done before, if it was; NotUsable if that will not do."""
+    if not os.path.isdir(folder):  # also if nobody may look there, which is told when it is written
+        return None
+    try:
+        result = read_result(folder)
+    except ConfigError as error:
+        raise NotUsable(str(error)) from error
+    if check and not result.checks.complete:
+        raise NotUsable(f"{folder} is there, and was not checked")
+    return result
 
 
 def _cost(run: PlannedRun) -> float:

@@ -21,10 +21,24 @@ class Prediction(msgspec.Struct, frozen=True):
     mape_percent: float | None = None
 
 
+class Packets(msgspec.Struct, frozen=True):
+    """What links did with packets, where they lose some, and whether the machine kept up."""
+
+    packets: int
+    dropped: int
+    """Because links were told to."""
+    overflowed: int
+    """Without being asked: a queue was full."""
+    host_late_us_mean: float
+    """How much later than planned messages were published."""
+
+
 class Figures(msgspec.Struct, frozen=True):
     """Those that are in no table."""
 
     prediction: Prediction | None = None
+    network: Packets | None = None
+    """Of runs under packet loss."""
 
 
 class PairFigures(msgspec.Struct, frozen=True):

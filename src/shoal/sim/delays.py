@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Sequence
+from hashlib import blake2b
 from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
@@ -102,15 +103,28 @@ def load_table(name_or_path: str) -> RegionTable:
     if name_or_path in BUILT_IN:
         table = files("shoal.sim").joinpath("data", BUILT_IN[name_or_path])
         return parse_table(_unpacked(table.read_bytes(), table.name), name_or_path)
-    path = Path(name_or_path)
-    if not path.is_file():
-        raise ConfigError(
-            f"no delay table {name_or_path!r}: give a TSV file or one of {', '.join(BUILT_IN)}"
-        )
+    content = _read_table(name_or_path)
     try:
-        return parse_table(_unpacked(path.read_bytes(), path.name), name_or_path)
+        return parse_table(_unpacked(content, name_or_path), name_or_path)
     except (EOFError, OSError, UnicodeDecodeError, zlib.error) as error:
         raise ConfigError(f"{name_or_path}: no delay table can be read: {error}") from error
+
+
+def digest_table(path: str) -> str:
+    """Of a TSV file as it is now: it changes with the table."""
+    return blake2b(_read_table(path), digest_size=16).hexdigest()
+
+
+def _read_table(path: str) -> bytes:
+    file = Path(path)
+    if not file.is_file():
+        raise ConfigError(
+            f"no delay table {path!r}: give a TSV file or one of {', '.join(BUILT_IN)}"
+        )
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: no delay table can be read: {error}") from error
 
 
 def _unpacked(content: bytes, name: str) -> str:

@@ -31,7 +31,16 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId
 from shoal.base.units import seconds
 from shoal.kernel.records import RECORD_TYPES
-from shoal.lab.kinds import OFF, Checks, ExperimentKind, Outcome, Rows, RunProgress, RunRequest
+from shoal.lab.kinds import (
+    JOINING,
+    PUBLISHING,
+    Checks,
+    ExperimentKind,
+    Outcome,
+    Rows,
+    RunProgress,
+    RunRequest,
+)
 from shoal.lab.loss.host import host_key, stream_of
 from shoal.lab.loss.namespaces import NoUnderlay
 from shoal.lab.loss.plan import Transport, UnderlayPlan, UnderlayReport
@@ -50,6 +59,7 @@ One number for both, since what costs most is run first: what is compared is run
 START_S = 3.0  # processes and namespaces
 POLL_S = 0.25
 NO_HASH = "none: which packets are lost cannot be repeated"
+NOT_ASKED = "not asked for"  # what is lost is what is measured here; nothing is demanded
 
 _ANY_RECORD: Any = reduce(or_, RECORD_TYPES)
 
@@ -179,8 +189,7 @@ def _outcome(
         records=trace.rows,
         cpu_seconds=cpu_s,
         simulated_seconds=took_s,
-        # What is lost is what is measured here; nothing is demanded.
-        checks=Checks(OFF, OFF),
+        checks=Checks(NOT_ASKED, NOT_ASKED),
         tables=(lambda run: partial(records.tables, run, world)) if request.record else None,
     )
 
@@ -299,6 +308,7 @@ LOSS = ExperimentKind(
     rows=_rows,
     line=_line,
     cost=expected_s,
+    reads=JOINING | PUBLISHING | {"degree", "redundant_feeds", "publishers", "publisher_count"},
     options=LossOptions,
     in_real_time=True,
 )

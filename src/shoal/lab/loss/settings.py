@@ -31,18 +31,13 @@ class LossOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def make_plan(scenario: Scenario, seed: int) -> UnderlayPlan:
-    """The plan of one run; ConfigError if the scenario asks for what only simulators do."""
+    """The plan of one run; ConfigError if the scenario asks for what this machine cannot do."""
     network, workload = scenario.network, scenario.workload
     if network.nodes > HOSTS_MAX:
         raise ConfigError(
             f"network.nodes = {network.nodes}: each is a process and a namespace here: "
             f"at most {HOSTS_MAX}"
         )
-    if network.trackers != 1:
-        raise ConfigError(f"network.trackers = {network.trackers}: streams/loss has one")
-    if scenario.faults or scenario.prediction:
-        asked = "faults" if scenario.faults else "prediction"
-        raise ConfigError(f"{asked}: simulated experiments only: streams/delivery has them")
     options = options_of(scenario)
     if options.transport == WEBRTC and find_spec("webrtc") is None:
         raise ConfigError(

@@ -25,6 +25,7 @@ from shoal.sim.randomness import stable_random
 from shoal.sim.simulation import SimulationFailure
 
 OVERLAYS_MAX = 1_000_000
+OVERLAY_SETTINGS = frozenset({"nodes", "degree"})  # that these experiments go by
 
 Ends = npt.NDArray[np.int64]
 """Of each node, in the order of arrival, the numbers of its neighbours; -1 for a slot left free."""

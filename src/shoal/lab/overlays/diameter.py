@@ -17,7 +17,14 @@ from scipy.sparse.csgraph import shortest_path
 
 from shoal.base.errors import InvariantViolated
 from shoal.lab.kinds import ExperimentKind, Rows
-from shoal.lab.overlays.build import Ends, OverlayOptions, options_of, overlay_cost, surveyed
+from shoal.lab.overlays.build import (
+    OVERLAY_SETTINGS,
+    Ends,
+    OverlayOptions,
+    options_of,
+    overlay_cost,
+    surveyed,
+)
 from shoal.lab.scenario import Scenario
 
 EPSILON = 0.0  # the limit: a larger one only makes the upper bound looser
@@ -140,5 +147,6 @@ DIAMETER = ExperimentKind(
     rows=_rows,
     line=_line,
     cost=_cost,
+    reads=OVERLAY_SETTINGS,
     options=OverlayOptions,
 )

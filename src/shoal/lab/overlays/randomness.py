@@ -23,7 +23,13 @@ import numpy.typing as npt
 from scipy.special import chdtrc
 
 from shoal.lab.kinds import ExperimentKind, Rows
-from shoal.lab.overlays.build import Ends, OverlayOptions, overlay_cost, surveyed
+from shoal.lab.overlays.build import (
+    OVERLAY_SETTINGS,
+    Ends,
+    OverlayOptions,
+    overlay_cost,
+    surveyed,
+)
 from shoal.lab.scenario import Scenario
 
 BLOCKS = 10
@@ -173,5 +179,6 @@ RANDOMNESS = ExperimentKind(
     rows=_rows,
     line=_line,
     cost=overlay_cost,
+    reads=OVERLAY_SETTINGS,
     options=OverlayOptions,
 )

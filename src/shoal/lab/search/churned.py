@@ -13,7 +13,7 @@ from shoal.lab.kinds import ExperimentKind, Rows, Tables
 from shoal.lab.scenario import Scenario
 from shoal.lab.search.churn import Churn
 from shoal.lab.search.costs import bubble_events, life_events
-from shoal.lab.search.grown import GrownNetwork
+from shoal.lab.search.grown import GROWN_SETTINGS, GrownNetwork
 from shoal.lab.search.load import Load
 from shoal.lab.search.looking import bare_stage
 from shoal.lab.search.match_figures import said_found
@@ -194,5 +194,6 @@ CHURN = ExperimentKind(
     rows=churn_rows,
     line=churn_line,
     cost=expected_events,
+    reads=GROWN_SETTINGS,
     options=ChurnOptions,
 )

@@ -10,6 +10,7 @@ import msgspec
 from shoal.base.errors import InvariantViolated
 from shoal.base.units import seconds
 from shoal.kernel.contact import Contact
+from shoal.lab.kinds import JOINING
 from shoal.lab.scenario import Scenario, delay_model
 from shoal.lab.search.network import BOOTSTRAPS, SearchNetwork
 from shoal.lab.search.probing import ProbingNode
@@ -23,6 +24,10 @@ PRECISION = 0.05  # what sizes of bubbles and walks need
 MOST = 0.99
 GROWN_S_MAX = 3600.0  # rounds of the slowest networks take five minutes, and four are enough
 TRIES = 64
+
+GROWN_SETTINGS = JOINING | {"wire"} | {"messages", "settle_s", "drain_s"}
+"""That experiments with these networks go by. How long a run takes is up to its options: the last
+three say it about, for whoever waits."""
 
 
 class GrownNetwork(SearchNetwork):

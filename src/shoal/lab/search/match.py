@@ -16,7 +16,7 @@ from shoal.base.units import ns_of_seconds
 from shoal.lab.kinds import ExperimentKind, Tables
 from shoal.lab.scenario import Scenario
 from shoal.lab.search.costs import bubble_events, life_events
-from shoal.lab.search.grown import MOST, GrownNetwork
+from shoal.lab.search.grown import GROWN_SETTINGS, MOST, GrownNetwork
 from shoal.lab.search.load import Load
 from shoal.lab.search.looking import Looking
 from shoal.lab.search.match_figures import AroundEvent, SimulatedFigures, match_line, match_rows
@@ -212,5 +212,6 @@ MATCH = ExperimentKind(
     rows=match_rows,
     line=match_line,
     cost=expected_events,
+    reads=GROWN_SETTINGS,
     options=MatchOptions,
 )

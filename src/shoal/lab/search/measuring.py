@@ -13,7 +13,7 @@ from shoal.lab.kinds import ExperimentKind, Rows, Tables
 from shoal.lab.scenario import Scenario
 from shoal.lab.search.churn import Churn
 from shoal.lab.search.costs import life_events
-from shoal.lab.search.grown import GrownNetwork
+from shoal.lab.search.grown import GROWN_SETTINGS, GrownNetwork
 from shoal.lab.search.looking import bare_stage
 from shoal.lab.search.model.figures import StageFigures
 from shoal.lab.search.moments import Moment, Moments
@@ -160,5 +160,6 @@ MEASUREMENT = ExperimentKind(
     rows=measurement_rows,
     line=measurement_line,
     cost=expected_events,
+    reads=GROWN_SETTINGS,
     options=MeasurementOptions,
 )

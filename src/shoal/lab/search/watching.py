@@ -15,7 +15,7 @@ from shoal.base.units import S_NS
 from shoal.lab.kinds import ExperimentKind, Rows, Tables
 from shoal.lab.scenario import Scenario
 from shoal.lab.search.costs import bubble_events, life_events
-from shoal.lab.search.grown import GrownNetwork
+from shoal.lab.search.grown import GROWN_SETTINGS, GrownNetwork
 from shoal.lab.search.looking import bare_stage
 from shoal.lab.search.model.figures import StageFigures
 from shoal.lab.search.network import SEARCH_SLOT
@@ -215,5 +215,6 @@ WATCH = ExperimentKind(
     rows=watch_rows,
     line=watch_line,
     cost=expected_events,
+    reads=GROWN_SETTINGS | {"interval_ms"},
     options=WatchOptions,
 )

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from shoal.base.errors import InvariantViolated
-from shoal.lab.kinds import ExperimentKind, Tables
+from shoal.lab.kinds import JOINING, PUBLISHING, ExperimentKind, Tables
 from shoal.lab.scenario import Scenario
 from shoal.lab.simulated import simulated
 from shoal.lab.topics.figures import TopicsFigures, gather_figures
@@ -118,5 +118,6 @@ REDDIT = ExperimentKind(
     rows=topics_rows,
     line=topics_line,
     cost=expected_events,
+    reads=JOINING | PUBLISHING | {"wire", "faults"},
     options=TopicsOptions,
 )

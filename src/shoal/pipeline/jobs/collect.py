@@ -36,7 +36,7 @@ from shoal.pipeline.jobs.stages import (
 )
 from shoal.pipeline.jobs.twins import collect_twins
 from shoal.pipeline.reading import FoundRun, Problem, Runs, find_runs
-from shoal.pipeline.told import TopicFigures
+from shoal.pipeline.told import Packets, TopicFigures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -188,6 +188,7 @@ def run_figures(run: FoundRun, summary: Mapping[str, Any], shortest_ms: float | 
         "shortest_ms": shortest_ms,
         "shortest_error_percent": error,
         "topics": _topics(run),
+        "packets": _packets(run),
     }
     return RunFigures(**known)
 
@@ -196,6 +197,10 @@ def _topics(run: FoundRun) -> TopicFigures | None:
     if "topic_events" not in run.files:
         return None
     return msgspec.convert(_dig(run.info, "result", "figures"), TopicFigures)
+
+
+def _packets(run: FoundRun) -> Packets | None:
+    return msgspec.convert(_dig(run.info, "result", "figures", "network"), Packets | None)
 
 
 def mean_absolute(errors_percent: Sequence[float]) -> float | None:

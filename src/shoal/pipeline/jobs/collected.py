@@ -8,7 +8,7 @@ import msgspec
 
 from shoal.pipeline.jobs.searched import SearchPoint
 from shoal.pipeline.reading import Problem
-from shoal.pipeline.told import TopicFigures
+from shoal.pipeline.told import Packets, TopicFigures
 
 STRETCH_STEPS = 100
 """Stretch is counted in hundredths."""
@@ -59,11 +59,18 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     shortest_error_percent: float | None = None
     topics: TopicFigures | None = None
     """Of a run of durable topics."""
+    packets: Packets | None = None
+    """Of a run under packet loss."""
 
     @property
     def node_rdp(self) -> float | None:
         """The relative delay penalty against pairs of distinct nodes."""
         return self.mean_ms / self.direct_ms if self.mean_ms and self.direct_ms else None
+
+    @property
+    def host_late_ms(self) -> float | None:
+        """How much later than planned hosts published, in the mean, in a run under packet loss."""
+        return None if self.packets is None else self.packets.host_late_us_mean / 1000
 
 
 class DelayCurve(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +99,8 @@ class PairMatrix(msgspec.Struct, frozen=True, kw_only=True):
     least: float
     most: float
     block_p_value: float | None
-    """The chance of links between early and late nodes at least this uneven, if they are random."""
+    """The chance of links between early and late nodes at least this uneven, if they are random;
+    over all repeats, each of which was tested by itself."""
     cells: tuple[tuple[float, ...], ...]
     """The matrix in squares of several nodes a side: the mean probability in each."""
 
@@ -155,6 +163,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     def degree(self) -> int:
         """Neighbours of a node; 0 if the settings do not say."""
         return _number(self.settings.get("network.degree"))
+
+    @property
+    def planned_messages(self) -> int:
+        """How many are published in a run; 0 if the settings do not say."""
+        each = self.settings.get("workload.messages_per_node")
+        return _number(
+            self.settings.get("workload.messages") if each is None else each * self.nodes
+        )
 
     def over_repeats(self, figure: str) -> Spread | None:
         """Mean, least and greatest of one figure of the runs; None if no run has it."""

@@ -16,22 +16,22 @@ CELLS_MAX = 125
 
 
 def collect_matrices(runs: Runs, numbers: Mapping[str, int]) -> dict[int, PairMatrix]:
-    """By point. Of several repeats the first: each is a thousand overlays by itself."""
-    from shoal.pipeline.transforms.topology import square_pairs, summarise_pairs
+    """By point, over the overlays of all of its runs."""
+    from shoal.pipeline.transforms.topology import add_up_pairs, square_pairs, summarise_pairs
 
-    chosen: dict[int, FoundRun] = {}
+    members: dict[int, list[FoundRun]] = {}
     for run in runs.runs:
         if "pairs" in run.files:
-            chosen.setdefault(numbers[run.run], run)
+            members.setdefault(numbers[run.run], []).append(run)
     found: dict[int, PairMatrix] = {}
-    for point, run in chosen.items():
-        pairs = Runs(runs.session, [run], ()).table("pairs")
-        (summary,) = summarise_pairs(pairs).collect()
+    for point, repeats in members.items():
+        pairs = Runs(runs.session, repeats, ()).table("pairs")
+        (summary,) = summarise_pairs(add_up_pairs(pairs)).collect()
         side = math.ceil(summary["nodes"] / CELLS_MAX)
         squares = [
             (row["x"], row["y"], row["links"]) for row in square_pairs(pairs, side).collect()
         ]
-        figures = run.info.get("result", {}).get("figures", {})
+        figures = [run.info["result"]["figures"] for run in repeats]
         found[point] = pair_matrix(summary.asDict(), squares, side, figures)
     return found
 
@@ -40,25 +40,39 @@ def pair_matrix(
     summary: Mapping[str, Any],
     squares: Sequence[tuple[int, int, int]],
     side: int,
-    figures: Mapping[str, Any],
+    figures: Sequence[Mapping[str, Any]],
 ) -> PairMatrix:
-    """Probabilities from counts. How many overlays were counted is said by the run's figures
-    alone, and so is its test for blocks."""
-    nodes, pairs, overlays = summary["nodes"], summary["pairs"], int(figures["overlays"])
+    """Probabilities from counts over all repeats. How many overlays were counted is said by the
+    figures of each alone, and so is its test for blocks."""
+    nodes, pairs = summary["nodes"], summary["pairs"]
+    overlays = sum(int(told["overlays"]) for told in figures)
+    tests = [p for told in figures if (p := told.get("block_p_value")) is not None]
     mean = summary["total"] / pairs / overlays
     variance = summary["squares"] / pairs / overlays**2 - mean**2
     return PairMatrix(
         nodes=nodes,
-        degree=int(figures["degree"]),
+        degree=int(figures[0]["degree"]),
         overlays=overlays,
         pairs=pairs,
         mean=mean,
         deviation=math.sqrt(max(0.0, variance)),
         least=summary["least"] / overlays,
         most=summary["most"] / overlays,
-        block_p_value=figures.get("block_p_value"),
+        block_p_value=combine_p_values(tests),
         cells=_cells(nodes, overlays, squares, side),
     )
+
+
+def combine_p_values(p_values: Sequence[float]) -> float | None:
+    """Fisher's method: the chance that independent tests come out at least so unlikely, taken
+    together. Of one test it is its own; None if there is none."""
+    # It takes half a second to load, and most reports have no pairs.
+    from scipy.special import chdtrc
+
+    if not p_values:
+        return None
+    surprise = -2 * math.fsum(math.log(p) if p else -math.inf for p in p_values)
+    return float(chdtrc(2 * len(p_values), surprise))
 
 
 def _cells(

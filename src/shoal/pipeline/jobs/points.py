@@ -52,16 +52,31 @@ def scenario_name(info: Mapping[str, Any]) -> str:
 
 
 def flat_settings(info: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a run by dotted name, without what tells repeats apart."""
+    """All settings of a run by dotted name, `faults.0.probability` for one, without what tells
+    repeats apart."""
     flat: dict[str, Any] = {}
     for key, value in _scenario(info).items():
-        if key in NO_SETTINGS:
-            continue
-        if isinstance(value, dict):
-            flat.update({f"{key}.{name}": setting for name, setting in value.items()})
-        else:
-            flat[key] = value
+        if key not in NO_SETTINGS:
+            flat.update(_flatten(key, value))
     return flat | {name: OLD_SETTINGS[name] for name in OLD_SETTINGS if flat and name not in flat}
+
+
+def settings_but(settings: Mapping[str, Any], *names: str) -> bytes:
+    """The same for settings that differ in these alone."""
+    rest = {name: value for name, value in settings.items() if name not in names}
+    return msgspec.json.encode(rest, order="deterministic")
+
+
+def _flatten(key: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {f"{key}.{name}": setting for name, setting in value.items()}
+    if isinstance(value, list) and value and all(isinstance(table, dict) for table in value):
+        return {
+            f"{key}.{number}.{name}": setting
+            for number, table in enumerate(value)
+            for name, setting in table.items()
+        }
+    return {key: value}
 
 
 def _scenario(info: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -87,19 +102,21 @@ def _swept(points: Sequence[PointOfRuns]) -> dict[str, set[str]]:
 def _label(point: PointOfRuns, swept: Collection[str]) -> str:
     names = dict.fromkeys([*ALWAYS_SHOWN, *point.settings])
     shown = [
-        f"{name.rsplit('.', 1)[-1]} {_short(point.settings[name])}"
+        f"{_last_part(name)} {_short(point.settings[name])}"
         for name in names
         if name in point.settings and (name in ALWAYS_SHOWN or name in swept)
     ]
     return ", ".join(shown)
 
 
+def _last_part(name: str) -> str:
+    """Of faults there may be several, so that theirs is said in full."""
+    return name if name.startswith("faults.") else name.rsplit(".", 1)[-1]
+
+
 def _short(value: Any) -> str:
     if isinstance(value, list):
-        kinds = [
-            str(item.get("kind", "?")) if isinstance(item, dict) else str(item) for item in value
-        ]
-        return "[" + ", ".join(kinds) + "]"
+        return "[" + ", ".join(map(str, value)) + "]"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

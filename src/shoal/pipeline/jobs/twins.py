@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shoal.pipeline.jobs.collected import Twin
-from shoal.pipeline.jobs.points import PointOfRuns
+from shoal.pipeline.jobs.points import PointOfRuns, settings_but
 from shoal.pipeline.reading import FoundRun, Runs
 
 
@@ -82,8 +82,7 @@ def collect_twins(runs: Runs, groups: Sequence[PointOfRuns]) -> tuple[Twin, ...]
 
 def _rest(group: PointOfRuns) -> tuple[str, bytes]:
     """All that twins have in common."""
-    rest = {name: value for name, value in group.settings.items() if name != "on"}
-    return group.scenario, msgspec.json.encode(rest, order="deterministic")
+    return group.scenario, settings_but(group.settings, "on")
 
 
 def _seed(run: FoundRun) -> int:

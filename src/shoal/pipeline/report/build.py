@@ -6,7 +6,9 @@ nothing concerns it. Runs that no section knows are still in the table of all po
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from shoal.pipeline.jobs.collected import Collected, Point
 from shoal.pipeline.report import (
@@ -18,8 +20,17 @@ from shoal.pipeline.report import (
     topics,
     topologies,
 )
-from shoal.pipeline.report.model import Block, Comparison, Report, Section, Table, Text
+from shoal.pipeline.report.model import (
+    Block,
+    Comparison,
+    Failure,
+    Report,
+    Section,
+    Table,
+    Text,
+)
 from shoal.pipeline.report.numbers import NOTHING, number, percent, spread
+from shoal.pipeline.report.verdicts import summarise_verdicts, verdict_section
 
 MakeSection = Callable[[Collected], "tuple[Section, list[Comparison]] | None"]
 
@@ -43,74 +54,51 @@ def build_report(collected: Collected) -> Report:
     """Everything there is to say, in the order in which it is read."""
     sections: list[Section] = []
     comparisons: list[Comparison] = []
+    failures: list[Failure] = []
     for make in SECTIONS:
-        made = make(collected)
+        try:
+            made = make(collected)
+        except Exception as error:
+            # Told on the page, on stderr and by the exit code: what others made is still of use.
+            failures.append(_failure(make, error))
+            continue
         if made is not None:
             sections.append(made[0])
             comparisons += made[1]
     if comparisons:
-        sections.insert(0, _comparison_section(comparisons))
+        sections.insert(0, verdict_section(comparisons))
     sections += [_all_points(collected), _provenance(collected)]
-    if collected.problems:
-        sections.insert(0, _problems(collected))
+    if collected.problems or failures:
+        sections.insert(0, _problems(collected, failures))
     names = list(dict.fromkeys(point.scenario for point in collected.points))
     return Report(
         title=", ".join(names),
-        summary=_summary(collected, comparisons),
+        summary=_summary(collected, comparisons, failures),
         sections=tuple(sections),
         comparisons=tuple(comparisons),
+        failures=tuple(failures),
     )
 
 
-def _summary(collected: Collected, comparisons: list[Comparison]) -> tuple[str, ...]:
+def _failure(make: MakeSection, error: Exception) -> Failure:
+    """With the line of code, so that what is wrong there can be found."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    place = f"{Path(frame.f_code.co_filename).name}, line {line}"
+    name = make.__name__.removesuffix("_section")
+    return Failure(name, f"{type(error).__name__} in {place}: {error}")
+
+
+def _summary(
+    collected: Collected, comparisons: Sequence[Comparison], failures: Sequence[Failure]
+) -> tuple[str, ...]:
     """The first thing to read."""
     lines = [f"{collected.runs:,} runs at {len(collected.points):,} points were read."]
-    if comparisons:
-        good = sum(told.reproduced for told in comparisons)
-        inside = sum(bool(told.inside) for told in comparisons)
-        lines.append(
-            f"Of {len(comparisons)} figures that the sources publish, {good} are reproduced; "
-            f"{inside} lie inside the published spread."
-        )
-        outside = [told for told in comparisons if not told.reproduced]
-        lines += [
-            f"Outside: {told.figure} ({told.point}): {told.ours:.5g}, published "
-            f"{told.published:.5g}."
-            for told in outside
-        ]
+    lines += summarise_verdicts(comparisons)
     if collected.problems:
         lines.append(f"{len(collected.problems)} runs are left out: see Problems.")
+    if failures:
+        lines.append(f"{len(failures)} sections could not be made: see Problems.")
     return tuple(lines)
-
-
-def _comparison_section(comparisons: list[Comparison]) -> Section:
-    rows = tuple(
-        (
-            told.figure,
-            told.point,
-            f"{told.published:.5g}",
-            f"{told.spread[0]:.4g}–{told.spread[1]:.4g}" if told.spread else NOTHING,
-            f"{told.ours:.5g}",
-            percent(told.difference, signed=True),
-            told.verdict,
-        )
-        for told in comparisons
-    )
-    table = Table(
-        caption="Every published figure beside ours.",
-        columns=(
-            "figure",
-            "point",
-            "published",
-            "spread",
-            "ours",
-            "difference",
-            "verdict",
-        ),
-        rows=rows,
-        left=2,
-    )
-    return Section(title="Published and ours", blocks=(table,))
 
 
 def _all_points(collected: Collected) -> Section:
@@ -220,14 +208,25 @@ def _provenance(collected: Collected) -> Section:
     )
 
 
-def _problems(collected: Collected) -> Section:
-    rows = tuple((p.run, p.file, p.text) for p in collected.problems)
-    table = Table(
-        caption="Runs that are left out, each as a whole.",
-        columns=("run", "file", "what is wrong"),
-        rows=rows,
-        left=3,
-    )
-    return Section(
-        title="Problems", blocks=(Text("These runs are in none of the figures below."), table)
-    )
+def _problems(collected: Collected, failures: Sequence[Failure]) -> Section:
+    blocks: list[Block] = []
+    if collected.problems:
+        blocks += [
+            Text("These runs are in none of the figures below."),
+            Table(
+                caption="Runs that are left out, each as a whole.",
+                columns=("run", "file", "what is wrong"),
+                rows=tuple((p.run, p.file, p.text) for p in collected.problems),
+                left=3,
+            ),
+        ]
+    if failures:
+        blocks.append(
+            Table(
+                caption="Sections that could not be made of these runs, which is a fault of Shoal.",
+                columns=("section", "what went wrong"),
+                rows=tuple((failure.section, failure.text) for failure in failures),
+                left=2,
+            )
+        )
+    return Section(title="Problems", blocks=tuple(blocks))

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from shoal.pipeline.jobs.collected import Collected, Point
+from shoal.pipeline.jobs.points import settings_but
 from shoal.pipeline.report import published
 from shoal.pipeline.report.loss_claims import (
     CONFIRMED,
@@ -26,6 +25,7 @@ from shoal.pipeline.report.loss_claims import (
     rate_of,
     rise,
 )
+from shoal.pipeline.report.loss_validity import name_late, validity_table, without_late
 from shoal.pipeline.report.model import Block, Comparison, Figure, Section, Table, Text
 from shoal.pipeline.report.numbers import NOTHING, number, percent, spread
 from shoal.pipeline.report.svg import COLOURS, Series, line_chart
@@ -42,14 +42,23 @@ def loss_section(collected: Collected) -> tuple[Section, list[Comparison]] | Non
     ]
     blocks: list[Block] = []
     for curves in _by_experiment(points):
-        verdicts = judge(curves)
-        blocks.append(_table(curves))
-        if any(len(curve) > 1 for curve in curves.values()):
-            blocks.append(_figure(curves))
-        blocks.append(_tails(curves))
-        blocks += [Text(said) for name in curves if (said := _growth(name, curves[name]))]
-        blocks += [_verdict_table(curves, verdicts), Text(conclude(verdicts))]
+        blocks += name_late(curves)
+        blocks += _told(without_late(curves))
+        blocks.append(validity_table(curves))
     return (Section(title="Packet loss", blocks=tuple(blocks)), []) if blocks else None
+
+
+def _told(curves: Curves) -> list[Block]:
+    """All that runs say which differ in rate and transport alone."""
+    if not curves:
+        return []
+    blocks: list[Block] = [_table(curves)]
+    if any(len(curve) > 1 for curve in curves.values()):
+        blocks.append(_figure(curves))
+    blocks.append(_tails(curves))
+    blocks += [Text(said) for name in curves if (said := _growth(name, curves[name]))]
+    verdicts = judge(curves)
+    return [*blocks, _verdict_table(curves, verdicts), Text(conclude(verdicts))]
 
 
 def conclude(verdicts: Sequence[Verdict]) -> str:
@@ -81,8 +90,7 @@ def _by_experiment(points: Sequence[Point]) -> list[Curves]:
     """Points that differ in rate and transport alone: by transport, and then by rate."""
     groups: dict[bytes, list[Point]] = {}
     for point in points:
-        rest = {k: value for k, value in point.settings.items() if k not in (RATE, TRANSPORT)}
-        groups.setdefault(msgspec.json.encode(rest, order="deterministic"), []).append(point)
+        groups.setdefault(settings_but(point.settings, RATE, TRANSPORT), []).append(point)
     return [
         {
             name: sorted(curve, key=rate_of)
@@ -112,14 +120,28 @@ def _table(curves: Curves) -> Table:
     caption = (
         f"Mean delay in milliseconds of {nodes} nodes over {_names(curves)}, by the loss on each "
         "host's link, each way; a packet takes two such links. Means over runs, with least and "
-        "greatest. Real kernels and processes, in real time. The source "
-        f"({published.LOSS_NODES} nodes, {published.LOSS_ROUND_TRIP_MS} ms mean round trip) "
-        "publishes its curves as a picture without numbers. Differences are taken between runs of "
-        "one seed, each against the shortest paths of its own overlay."
+        f"greatest. Real kernels and processes, in real time: {_workload(curves)}. The source "
+        f"({published.LOSS_NODES} nodes, {published.LOSS_ROUND_TRIP_MS} ms mean round trip, "
+        f"{published.LOSS_MESSAGES_PER_NODE} messages from each node at "
+        f"{published.LOSS_INTERVAL_MS:g} ms, {published.LOSS_REPEATS} repeats) publishes its "
+        "curves as a picture without numbers. Differences are taken between runs of one seed, "
+        "each against the shortest paths of its own overlay."
     )
     if both:
         caption += " Last column: with the 95 % interval of their mean (Student's)."
     return Table(caption=caption, columns=tuple(columns), rows=tuple(map(tuple, rows)))
+
+
+def _workload(curves: Curves) -> str:
+    """What was published here, and how often that was repeated."""
+    points = [point for curve in curves.values() for point in curve]
+    first, repeats = points[0], max(len(point.runs) for point in points)
+    each = first.planned_messages / first.nodes if first.nodes else 0
+    return (
+        f"{each:g} messages per node, one every "
+        f"{number(first.settings.get('workload.interval_ms'), 0)} ms from all of them together, "
+        f"{repeats} repeats at most"
+    )
 
 
 def _cells(point: Point, curve: Curve) -> list[str]:
@@ -134,26 +156,22 @@ def _cells(point: Point, curve: Curve) -> list[str]:
 
 
 def _tails(curves: Curves) -> Table:
-    rows = []
-    for name, curve in curves.items():
-        for point in curve:
-            delays = point.delays
-            assert delays is not None
-            rows.append(
-                (
-                    NAMES[name],
-                    f"{rate_of(point):g} %",
-                    number(delays.p50_ms),
-                    number(delays.p95_ms),
-                    number(delays.p99_ms),
-                    number(max(point.values("max_ms"), default=None)),
-                    percent(min(point.values("coverage"), default=None), 3),
-                    spread(point.over_repeats("shortest_ms")),
-                )
-            )
+    rows = tuple(
+        (
+            NAMES[name],
+            f"{rate_of(point):g} %",
+            *(_percentile(point, f"{p}_ms") for p in ("p50", "p95", "p99")),
+            number(max(point.values("max_ms"), default=None)),
+            percent(min(point.values("coverage"), default=None), 3),
+            spread(point.over_repeats("shortest_ms")),
+        )
+        for name, curve in curves.items()
+        for point in curve
+    )
     return Table(
-        caption="Delays in milliseconds over all deliveries of a rate. Last column: shortest paths "
-        "of the overlay over the delay table, which is what no loss and no work would give.",
+        caption="Delays in milliseconds over all deliveries of a rate; where runs are left out, "
+        "the mean of the others' own percentiles. Last column: shortest paths of the overlay over "
+        "the delay table, which is what no loss and no work would give.",
         columns=(
             "transport",
             "loss",
@@ -164,8 +182,19 @@ def _tails(curves: Curves) -> Table:
             "least coverage",
             "shortest paths",
         ),
-        rows=tuple(rows),
+        rows=rows,
     )
+
+
+def _percentile(point: Point, name: str) -> str:
+    if point.delays is None:
+        return spread(point.over_repeats(name))
+    return number(getattr(point.delays, name))
+
+
+def _p99_ms(point: Point) -> float | None:
+    own = point.over_repeats("p99_ms")
+    return point.delays.p99_ms if point.delays else own.mean if own else None
 
 
 def _verdict_table(curves: Curves, verdicts: Sequence[Verdict]) -> Table:
@@ -197,14 +226,14 @@ def _figure(curves: Curves) -> Figure:
         lines.append(
             Series(
                 name=f"{NAMES[name]}, p99",
-                points=tuple((rate_of(p), p.delays.p99_ms) for p in curve if p.delays),
+                points=tuple((rate_of(p), ms) for p in curve if (ms := _p99_ms(p)) is not None),
                 colour=COLOURS[place],
                 dashed=True,
             )
         )
     return Figure(
         caption="Delay by packet loss: mean of the runs with least and greatest, and the 99th "
-        "percentile over all deliveries.",
+        "percentile.",
         svg=line_chart(lines, x_title="packets lost on a link, per cent", y_title="delay, ms"),
     )
 

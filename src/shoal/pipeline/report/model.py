@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -40,35 +42,49 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...]
 
 
+Against = Literal["source", "theory", "simulator"]
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One published figure and ours."""
+    """One figure of ours, and what it is held against."""
 
     figure: str
     point: str
-    published: float
-    spread: tuple[float, float] | None
-    """What the source measured at least and at most, or says is to be expected."""
+    against: Against = "source"
+    published: float | None = None
+    """By a source. None if it says between what alone, or if no source has it."""
+    expected: float | None = None
+    """By theory or by the simulator, where no source has it."""
+    spread: tuple[float, float] | None = None
+    """What the source measured at least and at most, or what theory allows."""
     ours: float
     tolerance: float = 0.0
-    """How far from the published value counts as reproduced, outside the spread."""
+    """How far from the published or expected value counts as reproduced, outside the spread."""
     at_most: bool = False
     """An error: anything up to the published value is as good."""
 
     @property
-    def difference(self) -> float:
-        """Ours against the published value, as a part of it."""
-        return self.ours / self.published - 1 if self.published else 0.0
+    def reference(self) -> float | None:
+        """The value that ours is held against; None if there is a spread alone."""
+        return self.expected if self.published is None else self.published
+
+    @property
+    def difference(self) -> float | None:
+        """Ours against that value, as a part of it."""
+        return self.ours / self.reference - 1 if self.reference else None
 
     @property
     def inside(self) -> bool | None:
-        """Whether ours lies inside the published spread; None if there is none."""
+        """Whether ours lies inside the spread; None if there is none."""
         return None if self.spread is None else self.spread[0] <= self.ours <= self.spread[1]
 
     @property
     def reproduced(self) -> bool:
         """Inside the spread, or within the tolerance."""
-        near = self.difference if self.at_most else abs(self.difference)
-        return bool(self.inside) or near <= self.tolerance
+        if self.inside or self.reference is None:
+            return bool(self.inside)
+        apart = self.ours - self.reference
+        return (apart if self.at_most else abs(apart)) <= self.tolerance * abs(self.reference)
 
     @property
     def verdict(self) -> str:
@@ -82,6 +98,16 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return "outside"
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """A section that could not be made of what was collected."""
+
+    section: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"section {self.section}: {self.text}"
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """A page."""
 
@@ -89,3 +115,4 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     summary: tuple[str, ...]
     sections: tuple[Section, ...]
     comparisons: tuple[Comparison, ...]
+    failures: tuple[Failure, ...] = ()

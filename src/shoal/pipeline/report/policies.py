@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.pipeline.jobs.collected import STRETCH_MAX, Collected, Point
-from shoal.pipeline.jobs.policies import policy_of
+from shoal.pipeline.jobs.points import settings_but
+from shoal.pipeline.jobs.policies import NODES, POLICY, policy_of
 from shoal.pipeline.report import published
+from shoal.pipeline.report.as_published import network_as_published
 from shoal.pipeline.report.model import Block, Comparison, Figure, Section, Table, Text
 from shoal.pipeline.report.numbers import NOTHING, number, percent, spread
 from shoal.pipeline.report.svg import COLOURS, PUBLISHED, Series, line_chart, link_map
@@ -65,12 +67,16 @@ def _name(point: Point, points: Sequence[Point]) -> str:
 
 
 def _delays(scenario: str, points: Sequence[Point]) -> Table:
-    blind = {p.nodes: p.over_repeats("mean_ms") for p in points if _policy(p) == "random"}
+    blind = {
+        settings_but(p.settings, POLICY): p.over_repeats("mean_ms")
+        for p in points
+        if _policy(p) == "random"
+    }
     rows = []
     for point in points:
         mean, direct = point.over_repeats("mean_ms"), point.over_repeats("direct_ms")
         hops = point.over_repeats("hops_mean")
-        base = blind.get(point.nodes)
+        base = blind.get(settings_but(point.settings, POLICY))
         gain = mean.mean / base.mean - 1 if mean and base and _policy(point) != "random" else None
         size = published.propagation().get(point.nodes) if _as_published(point) else None
         rows.append(
@@ -107,8 +113,7 @@ def _delays(scenario: str, points: Sequence[Point]) -> Table:
 
 
 def _as_published(point: Point) -> bool:
-    delays, degree = point.settings.get("network.delays"), point.degree
-    return delays == published.DELAYS and degree == published.DEGREE
+    return network_as_published(point, POLICY)
 
 
 def _beside(point: Point, size: published.PublishedDelay | None) -> str:
@@ -149,27 +154,47 @@ def _stretches(scenario: str, points: Sequence[Point]) -> Table:
     )
 
 
-def _colour(policy: str) -> str:
-    return COLOURS[POLICIES.index(policy) if policy in POLICIES else len(POLICIES)]
+def _lines(points: Sequence[Point]) -> list[list[Point]]:
+    """Points of one scenario that differ in their size alone, smallest first; by policy."""
+    lines: dict[bytes, list[Point]] = {}
+    for point in sorted(points, key=lambda p: (*_order(p)[1:3], p.nodes)):
+        lines.setdefault(settings_but(point.settings, NODES), []).append(point)
+    return list(lines.values())
+
+
+def _line_names(lines: Sequence[Sequence[Point]]) -> list[str]:
+    """The policies; where one has several lines, all that tells them apart."""
+    policies = [_policy(line[0]) for line in lines]
+    return [
+        policy
+        if policies.count(policy) == 1
+        else line[0].label.removeprefix(f"nodes {line[0].nodes:,}, ")
+        for policy, line in zip(policies, lines, strict=True)
+    ]
+
+
+def _colours(policies: Sequence[str]) -> list[str]:
+    """The same for a policy in all pictures, unless it is more than once in this one."""
+    places = [POLICIES.index(p) if p in POLICIES else len(POLICIES) for p in policies]
+    if len(set(places)) < len(places):
+        places = [number % len(COLOURS) for number in range(len(policies))]
+    return [COLOURS[place] for place in places]
 
 
 def _scaling(scenario: str, points: Sequence[Point]) -> Figure:
-    lines = [
-        Series(
-            name=policy,
-            points=tuple((n, s.mean) for n, s in ours),
-            spread=tuple((s.min, s.max) for _, s in ours),
-            colour=_colour(policy),
+    found = _lines(points)
+    colours = _colours([_policy(line[0]) for line in found])
+    lines = []
+    for line, name, colour in zip(found, _line_names(found), colours, strict=True):
+        ours = [(p.nodes, s) for p in line if (s := p.over_repeats("mean_ms"))]
+        lines.append(
+            Series(
+                name=name,
+                points=tuple((n, s.mean) for n, s in ours),
+                spread=tuple((s.min, s.max) for _, s in ours),
+                colour=colour,
+            )
         )
-        for policy in dict.fromkeys(_policy(p) for p in sorted(points, key=lambda p: _order(p)[1:]))
-        if (
-            ours := [
-                (p.nodes, s)
-                for p in points
-                if _policy(p) == policy and (s := p.over_repeats("mean_ms"))
-            ]
-        )
-    ]
     sizes = {point.nodes for point in points}
     known = [size for n, size in sorted(published.propagation().items()) if n in sizes]
     if known and all(map(_as_published, points)):
@@ -190,17 +215,17 @@ def _scaling(scenario: str, points: Sequence[Point]) -> Figure:
 
 def _stretch_curves(scenario: str, points: Sequence[Point]) -> list[Block]:
     largest = max(point.nodes for point in points)
-    lines = [
-        Series(
-            name=_name(point, points),
-            points=tuple((x, y) for x, y in point.stretch.cdf if x <= STRETCH_SHOWN),
-            colour=_colour(_policy(point)),
-            dots=False,
-        )
+    shown = [
+        (point, steps)
         for point in points
         if point.nodes == largest and point.stretch is not None
+        if (steps := tuple((x, y) for x, y in point.stretch.cdf if x <= STRETCH_SHOWN))
     ]
-    lines = [line for line in lines if line.points]
+    colours = _colours([_policy(point) for point, _ in shown])
+    lines = [
+        Series(name=_name(point, points), points=steps, colour=colour, dots=False)
+        for (point, steps), colour in zip(shown, colours, strict=True)
+    ]
     if not lines:
         return []
     return [
@@ -229,27 +254,24 @@ def _maps(scenario: str, points: Sequence[Point]) -> list[Block]:
 
 def _literature(points: Sequence[Point]) -> Table:
     ours = []
-    which = [(p.scenario, str(p.settings.get("network.delays")), _policy(p)) for p in points]
-    for scenario, delays, policy in dict.fromkeys(which):
-        mine = [
-            (p, s)
-            for p, key in zip(points, which, strict=True)
-            if key == (scenario, delays, policy) and (s := p.over_repeats("node_rdp"))
-        ]
-        near = [(p, s) for p, s in mine if 900 <= p.nodes <= 1100]
-        values, sizes = [s.mean for _, s in mine], [p.nodes for p, _ in mine]
-        kind, aware = TYPES.get(policy, (NOTHING, NOTHING))
-        ours.append(
-            (
-                f"Shoal, {policy} ({scenario})",
-                kind,
-                aware,
-                f"simulated ({delays})",
-                number(near[0][1].mean, 2) if near else NOTHING,
-                _range(min(values), max(values), 2),
-                _range(min(sizes), max(sizes), 0),
+    for scenario in dict.fromkeys(point.scenario for point in points):
+        lines = _lines([point for point in points if point.scenario == scenario])
+        for line, name in zip(lines, _line_names(lines), strict=True):
+            mine = [(p.nodes, s.mean) for p in line if (s := p.over_repeats("node_rdp"))]
+            near = [mean for nodes, mean in mine if 900 <= nodes <= 1100]
+            values, sizes = [mean for _, mean in mine], [nodes for nodes, _ in mine]
+            kind, aware = TYPES.get(_policy(line[0]), (NOTHING, NOTHING))
+            ours.append(
+                (
+                    f"Shoal, {name} ({scenario})",
+                    kind,
+                    aware,
+                    f"simulated ({line[0].settings.get('network.delays')})",
+                    number(near[0] if near else None, 2),
+                    _range(min(values), max(values), 2),
+                    _range(min(sizes), max(sizes), 0),
+                )
             )
-        )
     known = (
         (p.overlay, p.type, p.aware, p.underlay, p.at_1000, p.range, p.nodes)
         for p in published.penalties()

@@ -19,6 +19,9 @@ DELAYS = "aws"
 UNICAST_MS = 68.64
 """Mean of the AWS delay table, against which the sources take the relative delay penalty."""
 
+MESSAGES_PER_NODE = 2
+"""That every node publishes, where delays are measured."""
+
 P99_NODES = 2048
 P99_MS = 444.0
 P99_TOLERANCE = 0.08
@@ -38,12 +41,17 @@ REDUNDANCY_D4 = (1.95, 2.05)
 RANDOM_NODES = 1000
 RANDOM_REPEATS = 1000
 PAIR_PROBABILITY = 0.0040040
+PAIR_TOLERANCE = 0.001
+"""Five digits are published. Regularity alone gives them: only slots that stay free take away."""
 
 LOSS_NODES = 16
 LOSS_PERCENT = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0)
 """On the link of each host, each way (thesis 5.3.2). Of the curves there is a picture only."""
 
 LOSS_ROUND_TRIP_MS = 98.26
+LOSS_MESSAGES_PER_NODE = 250
+LOSS_INTERVAL_MS = 50.0
+LOSS_REPEATS = 20
 LOSS_SLOWER_PERCENT = (0.2, 3.0)
 """Where WebSocket is said to be slowed down by loss, so that WebRTC is ahead of it."""
 LOSS_CHANGED_PERCENT = 5.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shoal.pipeline.jobs.collected import Collected, RunFigures, Twin
 from shoal.pipeline.report.model import Block, Comparison, Figure, Section, Table, Text
@@ -25,6 +25,7 @@ def sockets_section(collected: Collected) -> tuple[Section, list[Comparison]] | 
     if not twins:
         return None
     runs = {run.run: run for point in collected.points for run in point.runs}
+    told = [(twin, _mean_comparison(twin, runs)) for twin in twins]
     blocks: list[Block] = [
         Table(
             caption="Mean delay over sockets and in the simulator, in milliseconds, for the same "
@@ -40,7 +41,7 @@ def sockets_section(collected: Collected) -> tuple[Section, list[Comparison]] | 
                 "verdict",
                 "late",
             ),
-            rows=tuple(_mean_row(twin, runs) for twin in twins),
+            rows=tuple(_mean_row(twin, runs, mean) for twin, mean in told),
             left=2,
         ),
         Table(
@@ -79,12 +80,8 @@ def sockets_section(collected: Collected) -> tuple[Section, list[Comparison]] | 
             "processes have all cores."
         )
     )
-    return Section(title="Sockets against simulator", blocks=tuple(blocks)), []
-
-
-def difference(ours: float | None, simulated: float | None) -> float | None:
-    """As a part of the simulated value."""
-    return None if ours is None or not simulated else ours / simulated - 1
+    comparisons = [mean for _, mean in told if mean is not None]
+    return Section(title="Sockets against simulator", blocks=tuple(blocks)), comparisons
 
 
 def node_differences(twin: Twin) -> tuple[float, float] | None:
@@ -93,24 +90,35 @@ def node_differences(twin: Twin) -> tuple[float, float] | None:
     return (sum(apart) / len(apart), max(apart)) if apart else None
 
 
-def _mean_row(twin: Twin, runs: dict[str, RunFigures]) -> tuple[str, ...]:
+def _mean_comparison(twin: Twin, runs: Mapping[str, RunFigures]) -> Comparison | None:
+    """None if nothing was delivered on either side."""
     simulated, ours = runs[twin.simulator].mean_ms, runs[twin.sockets].mean_ms
-    apart = difference(ours, simulated)
-    verdict = NOTHING
-    if ours is not None and simulated:
-        within = abs(ours - simulated) <= TOLERANCE * simulated
-        verdict = f"within {100 * TOLERANCE:g} %" if within else "outside"
+    if ours is None or not simulated:
+        return None
+    return Comparison(
+        figure="mean delay over sockets, ms",
+        point=f"{twin.scenario}, {twin.label}, seed {twin.seed}",
+        against="simulator",
+        expected=simulated,
+        ours=ours,
+        tolerance=TOLERANCE,
+    )
+
+
+def _mean_row(
+    twin: Twin, runs: Mapping[str, RunFigures], told: Comparison | None
+) -> tuple[str, ...]:
     return (
         *_name(twin),
-        number(simulated),
-        number(ours),
-        percent(apart, 2, signed=True),
-        verdict,
+        number(runs[twin.simulator].mean_ms),
+        number(runs[twin.sockets].mean_ms),
+        percent(told.difference if told else None, 2, signed=True),
+        told.verdict if told else NOTHING,
         number(twin.late_ms, 3),
     )
 
 
-def _percentile_row(twin: Twin, runs: dict[str, RunFigures]) -> tuple[str, ...]:
+def _percentile_row(twin: Twin, runs: Mapping[str, RunFigures]) -> tuple[str, ...]:
     both = runs[twin.simulator], runs[twin.sockets]
     return (
         *_name(twin),

@@ -6,9 +6,14 @@ import math
 
 from shoal.pipeline.jobs.collected import Collected, PairMatrix, Point
 from shoal.pipeline.report import published
+from shoal.pipeline.report.as_published import (
+    comparable,
+    fault_kinds,
+    network_as_published,
+    size_name,
+)
 from shoal.pipeline.report.model import Block, Comparison, Figure, Section, Table, Text
 from shoal.pipeline.report.numbers import NOTHING, between, number, percent, spread
-from shoal.pipeline.report.propagation import comparable
 from shoal.pipeline.report.svg import COLOURS, PUBLISHED, Series, heat_map, line_chart
 
 REDUNDANCY = "streams-redundancy"
@@ -25,27 +30,20 @@ def redundancy_section(collected: Collected) -> tuple[Section, list[Comparison]]
         return None
     comparisons, rows = [], []
     for point in points:
-        ours = point.over_repeats("duplicates_per_message")
+        ours, told = point.over_repeats("duplicates_per_message"), _redundancy(point)
         assert ours is not None
-        told = Comparison(
-            figure="duplicates per message",
-            point=point.label,
-            published=float(point.degree - 2),
-            spread=published.REDUNDANCY_D4 if point.degree == 4 else None,
-            ours=ours.mean,
-            tolerance=REDUNDANCY_TOLERANCE,
-        )
-        comparisons.append(told)
+        if told is not None:
+            comparisons.append(told)
         rows.append(
             (
                 str(point.degree),
                 f"{point.nodes:,}",
                 str(ours.repeats),
-                number(told.published, 0),
-                between(*told.spread, 2) if told.spread else NOTHING,
+                number(told.published if told else None, 0),
+                between(*told.spread, 2) if told and told.spread else NOTHING,
                 spread(ours, 3),
-                percent(told.difference, signed=True),
-                told.verdict,
+                percent(told.difference if told else None, signed=True),
+                told.verdict if told else "set up otherwise",
             )
         )
     blocks: list[Block] = [
@@ -65,8 +63,8 @@ def redundancy_section(collected: Collected) -> tuple[Section, list[Comparison]]
             rows=tuple(rows),
         )
     ]
-    if len(points) > 1:
-        blocks.append(_redundancy_figure(points))
+    if len(comparisons) > 1:
+        blocks.append(_redundancy_figure([p for p in points if _redundancy(p) is not None]))
     return Section(title="Redundancy", blocks=tuple(blocks)), comparisons
 
 
@@ -75,25 +73,37 @@ def hops_section(collected: Collected) -> tuple[Section, list[Comparison]] | Non
     points = [p for p in comparable(collected) if p.values("hops_mean")]
     if not points:
         return None
-    rows = tuple(
-        (
-            f"{p.nodes:,}",
-            spread(p.over_repeats("hops_mean"), 2),
-            between(min(longest), max(longest), 0),
-            spread(p.over_repeats("duplicates_per_message"), 3),
-            percent(min(p.values("coverage"), default=None), 3),
+    comparisons, rows = [], []
+    for point in points:
+        told = _longest(point)
+        if told is not None:
+            comparisons.append(told)
+        longest = point.values("hops_max")
+        rows.append(
+            (
+                size_name(point, points),
+                spread(point.over_repeats("hops_mean"), 2),
+                between(min(longest), max(longest), 0) if longest else NOTHING,
+                told.verdict if told else "size not published",
+                spread(point.over_repeats("duplicates_per_message"), 3),
+                percent(min(point.values("coverage"), default=None), 3),
+            )
         )
-        for p in points
-        if (longest := p.values("hops_max"))
-    )
     low, high = published.HOPS_MAX
     table = Table(
         caption="Links on the way of a message that came first. In the sources the longest ways "
-        f"are {low} to {high} hops, over all sizes.",
-        columns=("nodes", "mean hops", "longest", "duplicates per message", "least coverage"),
-        rows=rows,
+        f"are {low} to {high} hops, over all sizes: the verdict is about the longest of ours.",
+        columns=(
+            "nodes",
+            "mean hops",
+            "longest",
+            "verdict",
+            "duplicates per message",
+            "least coverage",
+        ),
+        rows=tuple(rows),
     )
-    return Section(title="Hops", blocks=(table,)), []
+    return Section(title="Hops", blocks=(table,)), comparisons
 
 
 def randomness_section(collected: Collected) -> tuple[Section, list[Comparison]] | None:
@@ -103,56 +113,41 @@ def randomness_section(collected: Collected) -> tuple[Section, list[Comparison]]
         return None
     comparisons, rows, figures = [], [], []
     for point, matrix in points:
-        expected = matrix.degree / (matrix.nodes - 1)
-        chance = math.sqrt(expected * (1 - expected) / matrix.overlays)
-        # Four standard errors of a mean over this many pairs, if they were independent.
-        error = 4 * chance / math.sqrt(matrix.pairs)
-        told = Comparison(
-            figure="mean pair probability",
-            point=point.label,
-            published=expected,
-            spread=(expected - error, expected + error),
-            ours=matrix.mean,
-        )
-        noise = Comparison(
-            figure="deviation between pairs",
-            point=point.label,
-            published=chance,
-            spread=None,
-            ours=matrix.deviation,
-            tolerance=NOISE_TOLERANCE,
-        )
-        comparisons += [told, noise]
+        told, noise = _pair_probability(point, matrix), _pair_noise(point, matrix)
+        comparisons += [told] if noise is None else [told, noise]
         rows.append(
             (
                 point.label,
                 f"{matrix.overlays:,}",
-                number(expected, 7),
+                number(told.reference, 7),
                 number(matrix.mean, 7),
                 percent(told.difference, 2, signed=True),
                 told.verdict,
                 number(matrix.deviation, 6),
-                number(chance, 6),
+                number(noise.expected if noise else None, 6),
+                noise.verdict if noise else NOTHING,
                 between(matrix.least, matrix.most, 4),
                 number(matrix.block_p_value, 3),
             )
         )
         figures.append(_matrix_figure(point, matrix))
     table = Table(
-        caption="Probability that a pair of nodes is linked. Published: d/(n - 1), which is "
-        f"{published.PAIR_PROBABILITY:.7f} for 1,000 nodes of degree 4. The deviation between "
-        "pairs is that of chance if links are drawn "
-        "like lots; the last column is the chance of links between early and late nodes at least "
-        "as uneven as ours.",
+        caption="Probability that a pair of nodes is linked, over the overlays of all runs. By "
+        f"theory it is d/(n - 1); {published.PAIR_PROBABILITY:.7f} is published for "
+        f"{published.RANDOM_NODES:,} nodes of degree {published.DEGREE}, and otherwise four "
+        "standard errors are allowed. The deviation between pairs is that of chance if links are "
+        "drawn like lots; the last column is the chance of links between early and late nodes at "
+        "least as uneven as ours (of several runs by Fisher's method).",
         columns=(
             "point",
             "overlays",
-            "published",
+            "d/(n - 1)",
             "ours",
             "difference",
             "verdict",
             "deviation",
             "of chance",
+            "verdict",
             "least to most",
             "blocks, p",
         ),
@@ -169,17 +164,15 @@ def diameter_section(collected: Collected) -> tuple[Section, list[Comparison]] |
     comparisons, rows = [], []
     for point, ours in found:
         low, high = published.diameter_bounds(ours.nodes, ours.degree)
-        inside = low <= ours.min and ours.max <= high
-        comparisons.append(
-            Comparison(
-                figure="diameter, hops",
-                point=point.label,
-                published=(low + high) / 2,
-                spread=(low, high),
-                # The one that is farther out: either both are inside, or this one is not.
-                ours=ours.max if ours.max > high or ours.min >= low else ours.min,
-            )
+        told = Comparison(
+            figure="diameter, hops",
+            point=point.label,
+            against="theory",
+            spread=(low, high),
+            # The one that is farther out: either both are inside, or this one is not.
+            ours=ours.max if ours.max > high or ours.min >= low else ours.min,
         )
+        comparisons.append(told)
         rows.append(
             (
                 f"{ours.nodes:,}",
@@ -188,7 +181,7 @@ def diameter_section(collected: Collected) -> tuple[Section, list[Comparison]] |
                 f"{low}–{high}",
                 number(ours.mean, 2),
                 f"{ours.min}–{ours.max}",
-                "inside" if inside else "outside",
+                told.verdict,
             )
         )
     blocks: list[Block] = [
@@ -212,6 +205,85 @@ def diameter_section(collected: Collected) -> tuple[Section, list[Comparison]] |
         ),
     ]
     return Section(title="Diameter", blocks=tuple(blocks)), comparisons
+
+
+def _redundancy(point: Point) -> Comparison | None:
+    """None if nothing is published of such a network."""
+    ours = point.over_repeats("duplicates_per_message")
+    as_published = network_as_published(point, "network.degree") and not fault_kinds(point)
+    if ours is None or not as_published or point.nodes != published.REDUNDANCY_NODES:
+        return None
+    return Comparison(
+        figure="duplicates per message",
+        point=point.label,
+        published=float(point.degree - 2),
+        spread=published.REDUNDANCY_D4 if point.degree == published.DEGREE else None,
+        ours=ours.mean,
+        tolerance=REDUNDANCY_TOLERANCE,
+    )
+
+
+def _longest(point: Point) -> Comparison | None:
+    longest = point.values("hops_max")
+    if not longest or point.nodes not in published.propagation():
+        return None
+    return Comparison(
+        figure="longest way, hops",
+        point=point.label,
+        spread=published.HOPS_MAX,
+        ours=max(longest),
+    )
+
+
+def _pair_probability(point: Point, matrix: PairMatrix) -> Comparison:
+    """Held against the source where it has a number, else against theory."""
+    asked = matrix.nodes, matrix.degree
+    if (
+        asked == (published.RANDOM_NODES, published.DEGREE)
+        and matrix.overlays >= published.RANDOM_REPEATS
+    ):
+        return Comparison(
+            figure="mean pair probability",
+            point=point.label,
+            published=published.PAIR_PROBABILITY,
+            ours=matrix.mean,
+            tolerance=published.PAIR_TOLERANCE,
+        )
+    expected = _expected_probability(matrix)
+    # Four standard errors of a mean over this many pairs, if they were independent.
+    error = 4 * _deviation_of_chance(matrix) / math.sqrt(matrix.pairs)
+    return Comparison(
+        figure="mean pair probability",
+        point=point.label,
+        against="theory",
+        expected=expected,
+        spread=(expected - error, expected + error),
+        ours=matrix.mean,
+    )
+
+
+def _pair_noise(point: Point, matrix: PairMatrix) -> Comparison | None:
+    """None where every pair is linked, so that nothing is left to chance."""
+    chance = _deviation_of_chance(matrix)
+    if chance == 0:
+        return None
+    return Comparison(
+        figure="deviation between pairs",
+        point=point.label,
+        against="theory",
+        expected=chance,
+        ours=matrix.deviation,
+        tolerance=NOISE_TOLERANCE,
+    )
+
+
+def _expected_probability(matrix: PairMatrix) -> float:
+    return min(1.0, matrix.degree / (matrix.nodes - 1))
+
+
+def _deviation_of_chance(matrix: PairMatrix) -> float:
+    expected = _expected_probability(matrix)
+    return math.sqrt(expected * (1 - expected) / matrix.overlays)
 
 
 def _redundancy_figure(points: list[Point]) -> Figure:

@@ -6,6 +6,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows
 
 
+def add_up_pairs(pairs: DataFrame) -> DataFrame:
+    """Several runs as one, by the name of the first: run, a, b, count."""
+    return pairs.groupBy("a", "b").agg(F.min("run").alias("run"), F.sum("count").alias("count"))
+
+
 def summarise_pairs(pairs: DataFrame) -> DataFrame:
     """Of each run: run, nodes, pairs, total, squares, least, most: links of pairs, over all of its
     overlays. Whole numbers, so that the order of rows cannot matter."""

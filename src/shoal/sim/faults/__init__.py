@@ -9,11 +9,12 @@ end_s = 20
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from shoal.base.errors import ConfigError
+from shoal.base.settings_errors import explain, instead_of
 from shoal.sim.faults.bandwidth import Bandwidth
 from shoal.sim.faults.base import Fault
 from shoal.sim.faults.churn import Churn
@@ -39,14 +40,23 @@ AnyFault = (
     | ServiceTime
 )
 
+_BY_KIND: dict[Any, type[Fault]] = {
+    fault.__struct_config__.tag: fault for fault in get_args(AnyFault)
+}
+
 
 def parse_fault(table: Any) -> Fault:
-    """One [[faults]] table of a scenario."""
+    """One [[faults]] table of a scenario; ConfigError says what is wrong."""
+    if not isinstance(table, dict):
+        raise ConfigError(f"{table!r}: write a [[faults]] table")
+    kind = table.get("kind")
+    if not isinstance(kind, str) or kind not in _BY_KIND:
+        remedy = instead_of(str(kind), _BY_KIND)
+        raise ConfigError(f"kind = {kind!r}: no such fault: {remedy}")
     try:
-        fault: Fault = msgspec.convert(table, AnyFault, strict=True)
+        return msgspec.convert(table, _BY_KIND[kind], strict=True)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"fault {table!r}: {error}") from error
-    return fault
+        raise ConfigError(explain(error, table, _BY_KIND[kind])) from error
 
 
 __all__ = [

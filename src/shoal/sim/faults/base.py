@@ -32,7 +32,9 @@ class Fault(
 
     def __post_init__(self) -> None:
         if self.end_s is not None and self.end_s <= self.start_s:
-            raise ConfigError(f"{self!r}: end_s must come after start_s")
+            raise ConfigError(
+                f"end_s = {self.end_s:g}: end_s must come after start_s = {self.start_s:g}"
+            )
 
     def install(self, simulation: Simulation) -> None:
         """Schedule this fault."""

@@ -29,7 +29,10 @@ class Partition(Fault, frozen=True, kw_only=True, tag="partition"):
     def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.regions) == (self.fraction is not None):
-            raise ConfigError(f"{self!r}: give either regions or a fraction")
+            raise ConfigError(
+                f"regions = {list(self.regions)}, fraction = {self.fraction}: "
+                "give either regions or a fraction"
+            )
 
     def install(self, simulation: Simulation) -> None:
         simulation.at_s(self.start_s, lambda: self._begin(simulation))

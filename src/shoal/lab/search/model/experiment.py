@@ -93,5 +93,6 @@ MODEL = ExperimentKind(
     rows=model_rows,
     line=model_line,
     cost=_cost,
+    reads=frozenset({"nodes"}),
     options=ModelOptions,
 )

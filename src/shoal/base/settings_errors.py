@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterable
 from typing import Any, get_type_hints
 
 import msgspec
@@ -26,10 +27,15 @@ def explain(error: msgspec.ValidationError, table: Any, struct: type[msgspec.Str
     return f"{'.'.join(steps)} = {_value_at(table, steps)!r}: {what[:1].lower() + what[1:]}"
 
 
+def instead_of(word: str, known: Iterable[str]) -> str:
+    """What to write for a word that nobody knows: one that is near, or any of those there are."""
+    words = list(known)
+    near = difflib.get_close_matches(word, words, n=1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(words)}"
+
+
 def _explain_unknown(steps: list[str], struct: type[msgspec.Struct]) -> str:
-    known = struct.__struct_fields__
-    near = difflib.get_close_matches(steps[-1], known, n=1)
-    remedy = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    remedy = instead_of(steps[-1], struct.__struct_fields__)
     return f"{'.'.join(steps)}: no such field: {remedy}"
 
 
