@@ -32,6 +32,7 @@ from shoal.kernel.records import Rejected
 from shoal.protocols.dht.commands import Find, FindDone, Get, GetDone, Put, PutDone
 from shoal.protocols.dht.ids import id_of_node
 from shoal.protocols.dht.validators import read_record
+from shoal.protocols.dht.wire import DhtCodec
 from shoal.protocols.topics.commands import EventArrived
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.messages import Message, Rpc, Stamp
@@ -249,7 +250,9 @@ class TopicWorld:
     def __init__(self, nodes: int, config: TopicsConfig | None = None) -> None:
         checkers = [MachineInvariants()]
         delays = ConstantDelay(10 * MS_NS)
-        self.simulation = Simulation(1, delays, codecs=[TopicsCodec()], checkers=checkers)
+        self.simulation = Simulation(
+            1, delays, codecs=[DhtCodec(), TopicsCodec()], checkers=checkers
+        )
         self.config = config
         self.values: dict[bytes, dict[bytes, bytes]] = {}
         self.contacts = [contact_of(number) for number in range(nodes)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
+from heapq import heapify, heappop, heappush
 from time import time_ns
 
 from shoal.base.errors import MalformedMessage, NotFound, TopicUnavailable, UsageError
@@ -173,24 +174,31 @@ class Topic:
     async def read(
         self, end: AnyCid | None = None, *, limit: int | None = None
     ) -> AsyncIterator[Event]:
-        """Events from this one back, along their links: the newest first. Without an end, from
-        what this node saw last; if it saw nothing, from the newest that publishers speak of."""
+        """Events from this one back, along their links: the newest first, by the clocks of their
+        authors, and each after one that follows it. Without an end, from all that nothing known
+        here follows; if this node has none, from those that publishers speak of."""
         if limit is not None and limit < 1:
             raise UsageError(f"limit={limit}: give 1 or more, or none")
         if end is None:
-            event = await self._topics.newest(self.id, self.descriptor)
+            ends = await self._topics.heads(self.id, self.descriptor)
         else:
-            event = await self._topics.fetch(cid_of_any("end", end), self.id)
+            ends = [await self._topics.fetch(cid_of_any("end", end), self.id)]
+        ahead = [_place_of(event) for event in ends]
+        heapify(ahead)
+        reached = {event.id for event in ends}
         count = 0
-        while event is not None:
+        while ahead:
+            _, _, event = heappop(ahead)
             if event.descriptor.topic != self.id:
                 raise UsageError(f"event {event.cid} is of topic {event.topic}, not {self.cid}")
             yield event
             count += 1
-            parent = event.descriptor.parent
-            if parent is None or count == limit:
+            if count == limit:
                 return
-            event = await self._before(event, parent)
+            parent = event.descriptor.parent
+            if parent is not None and parent not in reached:
+                reached.add(parent)
+                heappush(ahead, _place_of(await self._before(event, parent)))
 
     # Steps
 
@@ -307,6 +315,11 @@ def _peers(field: str, given: Peers) -> tuple[bytes, ...]:
     if isinstance(given, Who | str | bytes):
         raise UsageError(f"{field}={given!r}: give shoal.ANYONE, or a list of peer ids")
     return tuple([parse_peer_id(one) if isinstance(one, str) else bytes(one) for one in given])
+
+
+def _place_of(event: Event) -> tuple[int, Cid, Event]:
+    """Where an event comes, from the newest back; at the same moment, by its CID."""
+    return -event.descriptor.metadata.created_ms, event.id, event
 
 
 def _now_ms() -> int:

@@ -203,23 +203,23 @@ class NodeTopics:
             )
         return Event(event, found.event)
 
-    async def newest(self, id: Cid, topic: TopicDescriptor) -> Event | None:
-        """The event that this node saw last; if it has seen none, the newest that publishers
-        speak of in the DHT."""
+    async def heads(self, id: Cid, topic: TopicDescriptor) -> list[Event]:
+        """The events that nothing known here follows; if this node has none, those that
+        publishers speak of in the DHT."""
         state = self.machine.topics.get(id)
-        if state is not None and state.log.last is not None:
-            return await self.fetch(state.log.last, id)
+        if state is not None and state.log.heads:
+            return [Event(head, state.log.events[head].event) for head in state.log.heads]
         heads: dict[Cid, None] = {}
         for key in keys_of(id, topic):
             what = f"the head records of topic {show_cid(id)}"
             found = await self._ask(Get(key), what, GetDone, machine=self._dht)
             for value in found.values:
-                heads.update(dict.fromkeys(heads_of(value)[2][-1:]))
+                heads.update(dict.fromkeys(heads_of(value)[2]))
         events = []
         for head in heads:
             with suppress(NotFound):  # its publisher is gone, and so is the event
                 events.append(await self.fetch(head, id))
-        return max(events, key=lambda event: event.created, default=None)
+        return events
 
     # Subscriptions
 

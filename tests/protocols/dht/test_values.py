@@ -137,6 +137,20 @@ def test_one_storer_cannot_fill_a_key() -> None:
     values.check_invariants()
 
 
+def test_of_many_signers_with_a_storer_each_the_latest_are_kept() -> None:
+    values = ValueStore(id_of_node(ME), DhtConfig())
+
+    def say(signer: int, now_ns: int) -> str:
+        judged = Judged(peer_id(signer), 1, b"s")
+        return values.put(b"key", b"%d" % signer, judged, peer_id(signer), LIFE_NS, now_ns)
+
+    assert [say(signer, signer) for signer in range(VALUES_MAX + 4)] == [""] * (VALUES_MAX + 4)
+    kept = {one.judged.signer for one in values.get(b"key", 0)}
+    assert kept == {peer_id(signer) for signer in range(4, VALUES_MAX + 4)}
+    assert say(1, 1) == FULL, "it is older than all that are here"
+    values.check_invariants()
+
+
 def test_values_expire_and_live_on_when_stored_again() -> None:
     values = store()
     put(values, b"key", ALICE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,13 +87,22 @@ def test_topics_come_back() -> None:
     archive = Reader().archive
     other = cid_of(b"other")
     disk: Disk = {}
-    stored = StoredTopic(b"block", 7, True, [b"cut off here"])
+    stored = StoredTopic(b"block", 7, True, [b"cut off here"], False)
     write(disk, archive.save_topic(TOPIC, stored))
     write(disk, archive.save_topics([TOPIC, other]))
     reader = Reader(disk)
     # The other one was named before it was written.
     assert reader.topics == {TOPIC: stored}
     assert reader.done == 1
+
+
+def test_a_topic_of_an_older_folder_is_read() -> None:
+    archive = Reader().archive
+    disk: Disk = {}
+    write(disk, topics_of(archive))
+    key = next(key for key, value in disk.items() if b"block" in value)
+    disk[key] = msgspec.msgpack.encode([b"block", 7, False, []])
+    assert Reader(disk).topics == {TOPIC: StoredTopic(b"block", 7, False, [], synced=True)}
 
 
 def test_numbers_go_on_where_they_ended() -> None:

@@ -114,6 +114,15 @@ def test_too_many_spans_leave_out_the_oldest() -> None:
     assert list(differing(some, 0, spans, floor_ms, NOW_MS)) == []
 
 
+def test_heads_of_the_future_do_not_hide_those_of_the_present() -> None:
+    future = {cid_of(b"%d" % n): NOW_MS + n * MINUTE_MS for n in range(2, 2 + 2 * SPANS_MAX)}
+    floor_ms, spans = digest(future, 0, NOW_MS)
+    assert floor_ms == 0
+    present = cid_of(b"present")
+    both = {**future, present: NOW_MS - HOUR_MS}
+    assert list(differing(both, 0, spans, floor_ms, NOW_MS)) == [present]
+
+
 def test_clocks_do_not_matter_the_senders_stamp_does() -> None:
     some = {cid_of(b"a"): NOW_MS - 3 * HOUR_MS, cid_of(b"b"): NOW_MS - 3 * DAY_MS}
     for now_ms in (0, NOW_MS, NOW_MS + 900 * DAY_MS, -(10**13), 2 * 10**14):

@@ -178,6 +178,46 @@ def test_an_answer_of_many_events_is_asked_for_once() -> None:
         assert isinstance(greeting, Digest)
 
 
+def test_what_was_lost_of_an_author_with_a_slow_clock_is_told() -> None:
+    bench = TopicBench(1)
+    bench.dht.keep(ID, encode_descriptor(TOPIC))
+    bench.meet(2)
+    bench.command(Subscribe(ID), "s")
+    bench.says(2, JoinTopic(ID, STAMP))
+    bench.finish()
+    made: list[EventDescriptor] = []
+    for number in range(5):
+        parent = id_of(made[-1]) if made else None
+        slow_ms = START_MS - 300_000 + number
+        made.append(event_by(0, ID, b"%d" % number, parent, created_ms=slow_ms))
+    for pushed in ((made[1],), (made[4],), (made[3], made[2])):
+        bench.says(2, *[PublishEvent(event, STAMP) for event in pushed])
+        bench.finish()
+    bench.says(2, PublishEvent(made[0], STAMP))
+    bench.finish()
+    assert bench.payloads("s") == [b"1", b"2", b"3", b"4"], "0 was before it came"
+
+
+def test_the_past_that_nobody_asked_for_is_neither_told_nor_passed_on() -> None:
+    bench = TopicBench(1)
+    bench.dht.keep(ID, encode_descriptor(TOPIC))
+    bench.meet(2, 3)
+    bench.command(Subscribe(ID), "s")
+    for number in (2, 3):
+        bench.says(number, JoinTopic(ID, STAMP))
+    bench.finish()
+    bench.rejected()
+    day_ms = TopicsConfig().news_age_ms
+    old = event_by(0, ID, b"old", created_ms=START_MS - day_ms - 1)
+    slow = event_by(0, ID, b"slow", created_ms=START_MS - day_ms)
+    for event in (old, slow):
+        bench.says(2, PublishEvent(event, STAMP))
+        bench.finish()
+    assert bench.rejected() == ["past"]
+    assert bench.payloads("s") == [b"slow"]
+    assert [one.event for one in bench.sent_to(3) if isinstance(one, PublishEvent)] == [slow]
+
+
 def test_a_child_has_its_parent_go_back_once_a_beat() -> None:
     bench = reader()
     floors = []

@@ -33,6 +33,7 @@ from shoal.protocols.topics.head_records import make_record
 from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (
     JoinTopic,
+    Lacks,
     Path,
     PublishAnswer,
     PublishEvent,
@@ -43,6 +44,7 @@ from shoal.protocols.topics.node import TopicNode
 from shoal.sim.simulation import START_NS
 from tests.support.topic_bench import (
     STAMP,
+    START_MS,
     TOPICS,
     TopicBench,
     contact_of,
@@ -185,12 +187,52 @@ def test_a_parent_is_named_under_custom_linking_only_and_must_be_known() -> None
     bench.command(Publish(id_of(custom), b"x", unknown), 2)
     reasons = [one.reason for one in bench.told(PublishRefused)]
     assert "leave the parent out" in reasons[0]
-    assert "is not known here: fetch it first" in reasons[1]
+    assert reasons[1].startswith("nobody has an event zdpu")
     for payload in (b"x", b"y"):
         bench.command(Publish(id_of(custom), payload), 3)
     first = bench.told(EventAccepted)[0].id
     bench.command(Publish(id_of(custom), b"z", first), 4)
     assert [one.event.parent for one in bench.told(EventAccepted)] == [None, None, first]
+
+
+def test_a_parent_that_is_not_here_is_fetched() -> None:
+    custom = topic_by(0, linking=EventLinking.CUSTOM, publishers=ANYONE)
+    other = topic_by(0, "other", linking=EventLinking.CUSTOM, publishers=ANYONE)
+    id = id_of(custom)
+    old = event_by(0, id, b"old", created_ms=START_MS - 600_000)
+    stray = event_by(0, id_of(other), b"of another topic")
+    bench = TopicBench(2)
+    bench.dht.keep(id, encode_descriptor(custom))
+    for event in (old, stray):
+        bench.dht.keep(id_of(event), encode_descriptor(event))
+    bench.command(Publish(id, b"one", id_of(old)), 1)
+    bench.command(Publish(id, b"two", id_of(old)), 2)
+    bench.command(Publish(id, b"three", id_of(stray)), 3)
+    accepted = [(one.token, one.event.parent) for one in bench.told(EventAccepted)]
+    assert accepted == [(1, id_of(old)), (2, id_of(old))]
+    (refused,) = bench.told(PublishRefused)
+    assert refused.token == 3
+    assert refused.reason.startswith("nobody has an event zdpu")
+
+
+def test_a_request_may_name_a_parent_that_its_publisher_has_to_fetch() -> None:
+    custom = topic_by(0, linking=EventLinking.CUSTOM)
+    id = id_of(custom)
+    bench = author_of(custom)
+    old, request = event_by(0, id, b"old"), request_by(1, id, b"please")
+    for _ in range(2):
+        bench.says(1, RequestToPublish(request, STAMP, id_of(old)))
+        bench.finish()
+    assert of_kind(bench.sent_to(1), PublishAnswer) == []
+    bench.says(1, PublishEvent(old, STAMP))
+    bench.finish()
+    (published,) = of_kind(bench.sent_to(1), PublishAnswer)
+    assert bench.state(id).log.events[published.event].event.parent == id_of(old)
+    nowhere = request_by(1, id, b"after nothing")
+    bench.says(1, RequestToPublish(nowhere, STAMP, cid_of(b"unknown")))
+    bench.finish()
+    bench.says(1, Lacks(id, (cid_of(b"unknown"),), STAMP))
+    assert of_kind(bench.sent_to(1), PublishAnswer)[-1].reason.startswith("nobody has an event")
 
 
 def test_a_topic_that_nobody_knows_takes_no_events() -> None:
@@ -228,6 +270,43 @@ def test_a_named_publisher_without_memory_looks_for_its_head_record_first(found:
     bench.finish()
     (accepted,) = bench.told(EventAccepted)
     assert accepted.event.parent == (id_of(before) if found else None)
+
+
+# Where anyone publishes
+
+
+def test_who_publishes_once_in_an_old_topic_links_to_what_head_records_name() -> None:
+    topic = topic_by(0, publishers=ANYONE, created_ms=START_MS - 3_600_000)
+    id = id_of(topic)
+    bench = TopicBench(2)
+    bench.dht.keep(id, encode_descriptor(topic))
+    before = event_by(1, id, b"before", created_ms=START_MS - 1_800_000)
+    bench.dht.keep(id_of(before), encode_descriptor(before))
+    key = key_of(1)
+    bench.dht.keep(*make_record(id, topic, key.address, key.sign, 7, [id_of(before)]))
+    for payload in (b"one", b"two"):
+        bench.command(Publish(id, payload), payload)
+    bench.host.advance(TopicsConfig().sync_retry_ns)
+    bench.finish()
+    one, two = bench.told(EventAccepted)
+    assert (one.event.parent, two.event.parent) == (id_of(before), one.id)
+
+
+@pytest.mark.parametrize("event_exists", [False, True])
+def test_it_does_not_look_for_long(event_exists: bool) -> None:
+    topic = topic_by(0, publishers=ANYONE, created_ms=START_MS - 3_600_000)
+    id = id_of(topic)
+    bench = TopicBench(2)
+    bench.dht.keep(id, encode_descriptor(topic))
+    if event_exists:  # but nobody has it
+        key, lost = key_of(1), id_of(event_by(1, id))
+        bench.dht.keep(*make_record(id, topic, key.address, key.sign, 7, [lost]))
+    bench.command(Publish(id, b"x"), "t")
+    assert len(bench.told(EventAccepted)) == (0 if event_exists else 1)
+    bench.host.advance(TopicsConfig().look_patience_ns)
+    bench.finish()
+    (accepted,) = bench.told(EventAccepted)
+    assert accepted.event.parent is None
 
 
 # For others
@@ -315,22 +394,22 @@ def test_requests_are_refused_for_a_reason() -> None:
     id = id_of(custom)
     bench = author_of(custom, TopicsConfig(request_burst=1, request_refill_ns=S_NS))
     said = [
-        (request_by(1, id, b"after what"), cid_of(b"unknown")),
         (request_by(1, id, b"fine"), None),
         (request_by(1, id, b"too soon"), None),
         (request_by(4, id, b"not named"), None),
+        (request_by(1, id, b"tomorrow", START_MS + TopicsConfig().future_ms + 1), None),
     ]
     for event, parent in said:
         bench.says(1, RequestToPublish(event, STAMP, parent))
         bench.finish()
     answers = of_kind(bench.sent_to(1), PublishAnswer)
-    assert "is not known to the publisher" in answers[0].reason
-    assert answers[1].event is not None
-    assert answers[2].reason == "too many requests of this author: wait a little"
+    assert answers[0].event is not None
+    assert answers[1].reason == "too many requests of this author: wait a little"
+    assert answers[2].reason.startswith("this event is dated ahead of the publisher's clock")
     assert len(answers) == 3
     assert bench.rejected() == ["may-not-request"]
     bench.host.advance(S_NS)
-    bench.says(1, RequestToPublish(said[2][0], STAMP))
+    bench.says(1, RequestToPublish(said[1][0], STAMP))
     bench.finish()
     assert of_kind(bench.sent_to(1), PublishAnswer)[-1].event is not None
 

@@ -23,7 +23,8 @@ class Dht:
     """Answers for the DHT; knows which put it was asked for last."""
 
     def __init__(self) -> None:
-        self.storing = Storing(ME)
+        self.dropped: list[Cid] = []
+        self.storing = Storing(ME, self.dropped.append)
         self.asked: dict[Cid, Any] = {}
 
     def tries(self, effects: list[Effect]) -> list[bytes]:
@@ -90,6 +91,16 @@ def test_several_blocks_are_waited_for_together() -> None:
     assert told(dht.answers(OTHER, 4)) == [(4, "both")], "the fewer of the two"
 
 
+def test_one_beside_is_waited_for_and_does_not_count() -> None:
+    dht = Dht()
+    dht.tries(dht.storing.wait(ID, {ID: BLOCK, OTHER: b"other"}, 3, "t", OTHER))
+    assert told(dht.answers(ID, 5)) == []
+    for _ in range(TRIES_MAX - 1):
+        assert told(dht.answers(OTHER, 0)) == []
+        dht.tries(dht.storing.again(OTHER))
+    assert told(dht.answers(OTHER, 0)) == [(5, "t")]
+
+
 def test_in_the_end_everybody_is_told_how_many_there_are() -> None:
     dht = Dht()
     assert dht.tries(dht.storing.wait(ID, {ID: BLOCK}, 9, "nine")) == [BLOCK]
@@ -110,7 +121,7 @@ def test_whoever_waits_for_a_record_waits_for_the_newer_one() -> None:
 
 
 def test_answers_about_what_was_never_put_mean_nothing() -> None:
-    storing = Storing(ME)
+    storing = Dht().storing
     assert storing.done(ID, 1, 3) == []
     assert storing.again(ID) == []
 
@@ -125,3 +136,14 @@ def test_of_too_many_those_that_are_done_go_first(monkeypatch: pytest.MonkeyPatc
     dht.tries(dht.storing.put(third, b"2"))
     assert dht.answers(first, 0) != [], "it is under way still"
     assert dht.tries(dht.storing.wait(second, {second: b"1"}, 1, "t")) == [b"1"]
+
+
+def test_whoever_waits_for_what_is_dropped_is_told_what_was_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "KEPT_MAX", 1)
+    dht = Dht()
+    dht.tries(dht.storing.wait(ID, {ID: BLOCK}, 3, "t"))
+    dht.answers(ID, 2)
+    assert told(dht.storing.put(OTHER, b"other")) == [(2, "t")]
+    assert dht.dropped == [ID]

@@ -34,10 +34,13 @@ from shoal.protocols.topics.commands import (
 )
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.log import ENTRY_BYTES
+from shoal.protocols.topics.messages import JoinTopic, NewTopic, PublishEvent
 from shoal.protocols.topics.node import TopicNode
 from tests.support.topic_bench import (
+    STAMP,
     TopicBench,
     TopicWorld,
+    chain_by,
     contact_of,
     id_of,
     key_of,
@@ -326,6 +329,41 @@ def test_a_reader_from_the_beginning_needs_no_more_room_than_it_has() -> None:
         most = max(most, world.machine(1).state_bytes())
     assert most <= 7 * EVENT_BYTES
     assert world.payloads(1, "s")[-1] == b"29"
+
+
+def test_a_large_topic_makes_room_in_itself() -> None:
+    """Whoever reads one from its beginning does not lose those that it has."""
+    large, small = topic_by(0, "large"), topic_by(1, "small")
+    world = TopicWorld(2, TopicsConfig(events_bytes_max=20 * EVENT_BYTES))
+    for number, topic, count in ((1, small, 8), (0, large, 18)):
+        world.command(number, AddTopic(topic))
+        for each in range(count):
+            world.command(number, Publish(id_of(topic), b"%d" % each), each)
+        world.run(1)
+    world.run(200)
+    world.command(1, Subscribe(id_of(large), BEGINNING), "s")
+    world.run(30)
+    assert len(world.state(1, id_of(small)).log) == 8
+    assert [one.event.payload for one in world.state(1, id_of(large)).log.order] == digits(
+        range(7, 18)
+    )
+    assert world.payloads(1, "s")[-11:] == digits(range(7, 18))
+
+
+def test_what_is_carried_for_others_makes_room_first() -> None:
+    carried, own = topic_by(0, "carried"), topic_by(1, "own")
+    bench = TopicBench(1, TopicsConfig(events_bytes_max=4 * EVENT_BYTES))
+    bench.command(AddTopic(own))
+    for number in range(3):
+        bench.command(Publish(id_of(own), b"%d" % number))
+    bench.meet(2)
+    bench.says(2, NewTopic(carried, STAMP), JoinTopic(id_of(carried), STAMP))
+    bench.finish()
+    for event in chain_by(0, id_of(carried), 3):
+        bench.says(2, PublishEvent(event, STAMP))
+        bench.finish()
+    assert len(bench.state(id_of(own)).log) == 3
+    assert [one.event.payload for one in bench.state(id_of(carried)).log.order] == [b"2"]
 
 
 # By name

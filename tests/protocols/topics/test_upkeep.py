@@ -29,6 +29,7 @@ from shoal.protocols.topics.messages import (
 )
 from tests.support.topic_bench import (
     STAMP,
+    START_MS,
     TopicBench,
     chain_by,
     contact_of,
@@ -113,6 +114,16 @@ def test_all_is_put_again_before_the_dht_forgets_it() -> None:
         assert len(puts(bench, key)) == 1
     passes(bench, 180 * S_NS)
     assert {len(puts(bench, key)) for key in (*events, ID)} <= {3, 4}
+
+
+def test_what_was_dropped_on_its_way_to_the_dht_is_put_again() -> None:
+    bench = author()
+    bench.command(Publish(ID, b"0"))
+    (event,) = bench.state(ID).log.events
+    assert len(puts(bench, event)) == 1
+    bench.state(ID).to_put[event] = None
+    passes(bench, 2 * CONFIG.beat_ns)
+    assert len(puts(bench, event)) == 2
 
 
 def reader(config: TopicsConfig = CONFIG) -> TopicBench:
@@ -219,6 +230,24 @@ def test_a_record_that_is_nonsense_changes_nothing() -> None:
     bench.command(Subscribe(ID), "s")
     passes(bench, 2 * CONFIG.watch_ns)
     assert len(bench.state(ID).fetches) == 0
+
+
+def test_an_event_of_the_future_does_not_stop_retention() -> None:
+    config = TopicsConfig(age_max_ns=60 * S_NS)
+    bench = author(config)
+    bench.meet(1)
+    bench.says(1, JoinTopic(ID, STAMP))
+    ahead = event_by(0, ID, b"year 9999", created_ms=START_MS + 10**12)
+    bench.says(1, PublishEvent(ahead, STAMP))
+    assert bench.rejected() == ["future"]
+    # It is found all the same if another one follows it.
+    bench.says(1, PublishEvent(event_by(0, ID, b"now", id_of(ahead)), STAMP))
+    bench.finish()
+    bench.says(1, PublishEvent(ahead, STAMP))
+    bench.finish()
+    assert len(bench.state(ID).log.order) == 2
+    passes(bench, 100 * S_NS)
+    assert len(bench.state(ID).log) == 0
 
 
 def test_the_floor_that_retention_raised_is_kept() -> None:

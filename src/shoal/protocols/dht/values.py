@@ -3,11 +3,13 @@
 Who has to go when there is no room: copies first, those that expire soonest. Then
 whoever had the most stored here, the newcomer included, loses what lies farthest from our place.
 So a peer that stores more than its share loses its own, however valid it is; what others stored
-stays. The same holds among the records of one key.
+stays. The same holds among the records of one key, where the one that expires first goes: if each
+storer has one there, that is the one whose signer has been silent longest.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -128,13 +130,10 @@ class ValueStore:
     def _make_room(self, new: Held) -> bool:
         records = list(self._keys.get(new.key, {}).values())
         if len(records) >= VALUES_MAX:
-            counts: dict[NodeId, int] = {new.storer: 1}
-            for held in records:
-                counts[held.storer] = counts.get(held.storer, 0) + 1
-            greatest = max(counts, key=lambda storer: (counts[storer], storer == new.storer))
-            if greatest == new.storer:
+            going = _least([new, *records])
+            if going is new:
                 return False
-            self._remove(next(held for held in records if held.storer == greatest))
+            self._remove(going)
         limit = self._config.values_bytes_max - new.size
         while self.used > limit:
             victim = self._victim(new)
@@ -224,3 +223,11 @@ class ValueStore:
             ranks = [rank for rank, _ in entries]
             if ranks != sorted(ranks) or set(entries) != set(expected):
                 raise InvariantViolated(f"{len(entries)} values are in order, not {len(expected)}")
+
+
+def _least(records: list[Held]) -> Held:
+    """Of too many records of one key, the first to expire of whoever stored most of them."""
+    counts = Counter(held.storer for held in records)
+    most = max(counts.values())
+    theirs = [held for held in records if counts[held.storer] == most]
+    return min(theirs, key=lambda held: held.expires_ns)

@@ -37,10 +37,8 @@ from shoal.protocols.topics.cursors import Cursor
 from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import own_key
 from shoal.protocols.topics.held import HeldTopics
-from shoal.protocols.topics.state import TopicState, is_signed_by_a_key
+from shoal.protocols.topics.state import NEW_MS, TopicState, is_signed_by_a_key
 from shoal.protocols.topics.upkeep import Upkeep
-
-NEW_MS = 60_000  # a topic that was created since then is new
 
 TOPIC = "topic"  # the token of a search for a topic
 FETCH = "fetch"  # the token of a search for an event
@@ -131,10 +129,18 @@ class Application:
                 return self._subscribe(state, command, token, now_ns)
             case _:
                 state.used_ns = now_ns
+                looks = state.is_open and state.synced and state.knows_nothing(now_ns)
+                if looks:
+                    state.synced = False
                 effects = self._held.publishing.publish(
                     state, command.payload, command.parent, token, now_ns
                 )
-                return [*self._held.enter(state, now_ns), *effects]
+                # An accepted event outlives a crash only together with its topic.
+                needless = state.saved or not (state.may_publish or state.may_request)
+                saved = [] if needless else self._held.save(state)
+                if looks and state.tree.entered:
+                    effects += self._held.begin_sync(state, now_ns)
+                return [*saved, *self._held.enter(state, now_ns), *effects]
 
     # Subscriptions
 
@@ -204,11 +210,15 @@ class Application:
             entry = state.log.events.get(event)
             if entry is not None:
                 effects = self._upkeep.put_record(state, now_ns)
-                record = own_key(state.id, state.topic, self._held.here.node)
+                record = Cid(own_key(state.id, state.topic, self._held.here.node))
                 blocks = {event: encode_descriptor(entry.event)}
                 if state.record:
-                    blocks[Cid(record)] = state.record
-                return [*effects, *self._held.storing.wait(event, blocks, replicas, token)]
+                    blocks[record] = state.record
+                # Where anyone publishes, others may crowd out our record, and theirs lead here.
+                named = state.topic.metadata.allowed_publishers.enabled
+                beside = None if named else record
+                wait = self._held.storing.wait(event, blocks, replicas, token, beside)
+                return [*effects, *wait]
         return [Notify(EventStored(event, 0, token))]
 
     def _fetch(self, command: Fetch, token: Hashable, now_ns: int) -> list[Effect]:

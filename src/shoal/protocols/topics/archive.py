@@ -35,6 +35,9 @@ class StoredTopic(msgspec.Struct, frozen=True, array_like=True):
     pinned: bool
     settled: Sequence[bytes]
     """Events that are not here, and which those that are may follow."""
+    synced: bool = True
+    """Whether all that this node published before is on this disk, or known not to exist; old
+    folders do not say, and were read as if it were."""
 
 
 class _Numbers(msgspec.Struct, frozen=True, array_like=True):

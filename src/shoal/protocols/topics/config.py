@@ -19,6 +19,7 @@ RPC_BYTES_MAX = BLOCK_BYTES_MAX + 4 * KIB  # one block of any size, or many smal
 SUBSCRIPTIONS_MAX = 1024  # of one node
 TOPICS_MAX = 4096  # that one node takes part in: what relays can be made to carry
 REMEMBERED_MAX = 65_536  # names of events of one topic that were let go: they are not taken again
+SLOW_AUTHORS_MAX = 1024  # of one topic, whose clocks are known to be slow
 HEADS_IN_RECORD = 16  # the newest ones; each leads to all that it follows
 PUBLISHERS_ASKED = 8  # head records of so many publishers are looked for
 
@@ -76,6 +77,14 @@ class TopicsConfig(msgspec.Struct, frozen=True):
     request_refill_ns: int = 20 * MS_NS
     """Requests of one author that a publisher takes: 100 at once, then 50 a second."""
 
+    future_ms: int = 60_000
+    """Events that are dated further ahead of our clock are neither published for others nor taken
+    as news: their authors' clocks are wrong, or they lie."""
+
+    news_age_ms: int = 24 * 3600 * 1000
+    """What comes unasked, is dated below our floor, and is older than this is no news but somebody
+    else's past: clocks are less wrong than that, and neighbours could send it again for ever."""
+
     requests_max: int = 10_000
     """Requests under way through one node."""
 
@@ -89,6 +98,9 @@ class TopicsConfig(msgspec.Struct, frozen=True):
     sync_patience_ns: int = 30 * S_NS
     """A named publisher that lost its memory looks for its own head record so often, and so long,
     before it publishes."""
+
+    look_patience_ns: int = 10 * S_NS
+    """Where anyone publishes, who has seen no event yet looks so long for one to follow."""
 
     watch_ns: int = 30 * S_NS
     """A root that is not the author looks for head records so often."""

@@ -124,7 +124,7 @@ class Cursors:
             if entry.id in cursor.skip:
                 cursor.skip.discard(entry.id)
                 continue
-            past = entry.asked and entry.created_ms < cursor.floor_ms
+            past = entry.asked and log.is_before(entry, cursor.floor_ms)
             if past or not log.is_first(entry):
                 continue
             gap_before = entry.gap_before or cursor.missed or self._skips(cursor, entry)

@@ -58,6 +58,8 @@ def differing(
 
 
 def _span(created_ms: int, now_ms: int) -> int:
+    # Those of the future must not crowd out the present; an hour is left for the sender's clock.
+    created_ms = min(created_ms, now_ms + HOUR_MS)
     age_ms = now_ms - created_ms
     width_ms = MINUTE_MS if age_ms < 2 * HOUR_MS else HOUR_MS if age_ms < 2 * DAY_MS else DAY_MS
     return max(0, created_ms) // width_ms * width_ms

@@ -24,7 +24,7 @@ from shoal.protocols.topics.intake import Intake
 from shoal.protocols.topics.links import Links
 from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.messages import PublishEvent, Rpc
-from shoal.protocols.topics.publishing import Publishing
+from shoal.protocols.topics.publishing import PARENT, Publishing
 from shoal.protocols.topics.state import TopicState, is_allowed
 from shoal.protocols.topics.storing import Storing
 from shoal.protocols.topics.tree import Here, stamp
@@ -47,7 +47,7 @@ class HeldTopics:
         self.links = Links()
         self.archive = archive
         self.intake = Intake(config)
-        self.storing = Storing(key.address)
+        self.storing = Storing(key.address, self._not_stored)
         self.publishing = Publishing(key, archive, self._publish, config)
         self.congested: dict[NodeId, None] = {}
         """Peers whose queues are full: they are told what they missed when there is room."""
@@ -69,7 +69,7 @@ class HeldTopics:
         """Keep a topic on disk."""
         log = state.log
         block, settled = encode_descriptor(state.topic), list(log.settled)[-SETTLED_MAX:]
-        stored = StoredTopic(block, log.floor_ms, state.pinned, settled)
+        stored = StoredTopic(block, log.floor_ms, state.pinned, settled, state.synced)
         state.saved, state.saved_floor_ms = True, log.floor_ms
         every = [one.id for one in self.states.values() if one.saved]
         return [*self.archive.save_topic(state.id, stored), *self.archive.save_topics(every)]
@@ -90,10 +90,16 @@ class HeldTopics:
             return []
         effects: list[Effect] = [SetTimer((BEAT, state.id), self._first_beat())]
         if not state.synced:
-            state.sync_until_ns = now_ns + self.config.sync_patience_ns
-            effects.append(SetTimer((SYNC, state.id), self.config.sync_retry_ns))
-            effects += self.watch(state, now_ns)
+            effects += self.begin_sync(state, now_ns)
         return [*effects, *state.tree.enter(now_ns)]
+
+    def begin_sync(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Look for what our next event follows, for a while."""
+        config = self.config
+        patience_ns = config.look_patience_ns if state.is_open else config.sync_patience_ns
+        state.sync_until_ns = now_ns + patience_ns
+        timer = SetTimer((SYNC, state.id), config.sync_retry_ns)
+        return [timer, *self.watch(state, now_ns)]
 
     def watch(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Look for the head records of a topic."""
@@ -116,9 +122,6 @@ class HeldTopics:
         if state is None:
             return self.archive.remove(number)  # it was carried for others
         log, id = state.log, cid_of(block)
-        if event.publisher == self.publishing.peer_id:
-            # Whether its head record was put, nobody knows.
-            state.published, state.record_due_ns = id, now_ns
         put_ns = now_ns - self.config.keep_alive_ns // 2  # half of its life may be over
         entry = Entry(id, event, core_cid(event), now_ns, number, put_ns=put_ns)
         log.add(entry)
@@ -165,16 +168,30 @@ class HeldTopics:
     def _take(self, state: TopicState, entry: Entry, block: bytes, now_ns: int) -> list[Effect]:
         """Hold an event that is good, tell it, pass it on."""
         for_log = not entry.asked or state.fetches.for_log(entry.id)
-        effects = found(entry.id, entry.event, state.fetches.came(entry.id))
+        if not entry.asked:
+            state.log.heard(entry)
+        tokens = state.fetches.came(entry.id)
+        effects = found(entry.id, entry.event, tokens)
+        effects += self._keep(state, entry, block, for_log, now_ns)
+        return [*effects, *self.parent_looked_for(state, entry.id, tokens, now_ns)]
+
+    def parent_looked_for(
+        self, state: TopicState, id: Cid, tokens: tuple[Hashable, ...], now_ns: int
+    ) -> list[Effect]:
+        """A search is over; perhaps somebody here wants to publish after that event."""
+        return self.publishing.parent_looked_for(state, id, now_ns) if PARENT in tokens else []
+
+    def _keep(
+        self, state: TopicState, entry: Entry, block: bytes, for_log: bool, now_ns: int
+    ) -> list[Effect]:
         if state.cursors.waiting(entry.id):
             self.reach_behind(state, entry)
             for_log = True
         if state.log.knows(entry.id) or not (for_log or state.log.follows(entry.id)):
-            return effects  # an application asked for it, or it came along with such a one
+            return []  # an application asked for it, or it came along with such a one
         entry.put_ns = now_ns  # by its publisher
         entry.number, stored = self.archive.add(block, ARCHIVE)
-        effects += stored
-        return [*effects, *self._add(state, entry, now_ns)]
+        return [*stored, *self._add(state, entry, now_ns)]
 
     def _publish(self, state: TopicState, entry: Entry, block: bytes, now_ns: int) -> list[Effect]:
         """An event of ours is on disk: it exists."""
@@ -182,8 +199,16 @@ class HeldTopics:
         state.published = entry.id
         if state.record_due_ns is None:
             state.record_due_ns = now_ns + self.config.record_ns
-        effects = self._add(state, entry, now_ns)
+        state.log.see(entry)
+        # Others need not wait for what we miss: they may have it.
+        effects = [*self._forward(state, entry, now_ns), *self._add(state, entry, now_ns)]
         return [*effects, *self.storing.put(entry.id, block)]
+
+    def _not_stored(self, id: Cid) -> None:
+        """A put was given up before its time: an event is put again later."""
+        for state in self.states.values():
+            if id in state.log.events:
+                state.to_put[id] = None
 
     def _add(self, state: TopicState, entry: Entry, now_ns: int) -> list[Effect]:
         ready = state.log.add(entry)
@@ -205,7 +230,7 @@ class HeldTopics:
         for each in ready:
             # News is passed on once what it follows is here, so that whoever lacks that can ask for
             # it. What was missed is compared: it may be too old to be told to everybody.
-            if not each.asked:
+            if not each.asked and not each.forwarded:
                 effects += self._forward(state, each, now_ns)
         if any(each.asked for each in ready):
             effects += self._compare_soon(state)
@@ -225,6 +250,7 @@ class HeldTopics:
 
     def _forward(self, state: TopicState, entry: Entry, now_ns: int) -> list[Effect]:
         """Send an event to all neighbours but the one that it came from."""
+        entry.forwarded = True
         congested = self.congested
         peers = tuple(
             [one for one in state.tree.neighbours if one != entry.source and one not in congested]
@@ -274,18 +300,18 @@ class HeldTopics:
         return self.archive.remove(entry.number)
 
     def make_room(self, now_ns: int) -> list[Effect]:
-        """Let go of the oldest events, as long as there are too many."""
+        """Let go of the oldest events of the largest topic, as long as there are too many; of what
+        is carried for others first."""
         effects: list[Effect] = []
         while self.bytes > self.config.events_bytes_max:
             states = [one for one in self.states.values() if len(one.log) and not one.pinned]
             if not states:
                 break
-            ready = [one for one in states if one.log.order]
-            if ready:
-                effects += self.forget(min(ready, key=lambda one: one.log.order[0].arrived_ns))
+            largest = max(states, key=lambda one: (not one.saved, one.log.bytes))
+            if largest.log.order:
+                effects += self.forget(largest)
                 continue
-            # All of them wait for what came before: there is no room to go back that far.
-            largest = max(states, key=lambda one: one.log.bytes)
+            # All of it waits for what came before: there is no room to go back that far.
             for id in list(largest.log.absent):
                 effects += self.made_ready(largest, largest.log.give_up(id), now_ns)
         return effects
@@ -293,4 +319,4 @@ class HeldTopics:
 
 def found(id: Cid, event: EventDescriptor | None, tokens: tuple[Hashable, ...]) -> list[Effect]:
     """An event that applications asked for is here, or nobody has it."""
-    return [Notify(EventFound(id, event, token)) for token in tokens]
+    return [Notify(EventFound(id, event, token)) for token in tokens if token is not PARENT]

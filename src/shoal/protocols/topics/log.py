@@ -21,7 +21,7 @@ from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
 from shoal.identity.topics.cid import Cid, show_cid
 from shoal.identity.topics.descriptors import EventDescriptor
-from shoal.protocols.topics.config import REMEMBERED_MAX
+from shoal.protocols.topics.config import REMEMBERED_MAX, SLOW_AUTHORS_MAX
 
 # What an event costs in memory besides its payload: 1,140 to 1,390 bytes by tracemalloc, in logs of
 # 2,000 to 30,000 signed events, decoded from the wire or from disk. Rounded up: limits build on it.
@@ -42,6 +42,9 @@ class Entry(msgspec.Struct):
     asked: bool = False
     """It was asked for: a neighbour had it, or another event follows it. Others are news."""
     ready: bool = False
+    seen: bool = False
+    """It was ready once, or is ours: what the log ends with took it into account."""
+    forwarded: bool = False
     gap_before: bool = False
     put_ns: int = 0
     """When it last went into the DHT from here."""
@@ -49,6 +52,11 @@ class Entry(msgspec.Struct):
     @property
     def created_ms(self) -> int:
         return self.event.metadata.created_ms
+
+    @property
+    def dated_ms(self) -> int:
+        """When it was created, as far as its author can be believed: not after it came."""
+        return min(self.created_ms, self.arrived_ns // MS_NS)
 
     @property
     def size(self) -> int:
@@ -70,12 +78,16 @@ class TopicLog:
         self.absent: dict[Cid, None] = {}
         """Events that others here follow, and which are not."""
         self.last: Cid | None = None
-        """The last event that became ready, of those that are not past: what a new one follows."""
+        """The last event that was seen here: what a new one follows."""
         self.settled: dict[Cid, None] = {}
         """Events that are not here, need not be, and are followed by others that are."""
         self.forgotten_ms = 0
         """When the newest event was created that retention took."""
+        self.slow_ms: dict[bytes, int] = {}
+        """Authors whose clocks are slow: the earliest news of theirs that was dated below the
+        floor. What they made since then is not past, though it seems to be."""
         self.bytes = 0
+        self._last_ms = 0  # when `last` was created
         self._waiting: dict[Cid, list[Cid]] = {}  # by the event that they wait for
         self._followed: dict[Cid, int] = {}  # by how many that are held
         self._cores: dict[Cid, Cid] = {}
@@ -114,6 +126,24 @@ class TopicLog:
         if entry.id not in self._followed:
             self.heads[entry.id] = entry.created_ms
         return self._place(entry)
+
+    def see(self, entry: Entry) -> None:
+        """What we publish next follows this event, whether it is ready or not."""
+        entry.seen = True
+        self.last, self._last_ms = entry.id, entry.dated_ms
+
+    def is_before(self, entry: Entry, floor_ms: int) -> bool:
+        """Whether an event is older than this, as its author's clock goes."""
+        floor_ms = min(floor_ms, self.slow_ms.get(entry.event.author, floor_ms))
+        return entry.created_ms < floor_ms
+
+    def heard(self, entry: Entry) -> None:
+        """News came: what its author dates below the floor may be new, too."""
+        author = entry.event.author
+        if self.is_before(entry, self.floor_ms):
+            self.slow_ms[author] = entry.created_ms
+            if len(self.slow_ms) > SLOW_AUTHORS_MAX:
+                del self.slow_ms[next(iter(self.slow_ms))]
 
     def give_up(self, id: Cid) -> list[Entry]:
         """Go on without an event that nobody has; gives what is ready now."""
@@ -212,7 +242,13 @@ class TopicLog:
 
     def _is_past(self, entry: Entry) -> bool:
         # What a neighbour sends unasked is news, whatever the clock of its author says.
-        return entry.asked and entry.created_ms < self.floor_ms
+        return entry.asked and self.is_before(entry, self.floor_ms)
+
+    def _is_latest(self, entry: Entry) -> bool:
+        # What was asked for may lie before what was seen here, or beside it.
+        if not entry.asked:
+            return True
+        return entry.id not in self._followed and entry.dated_ms >= self._last_ms
 
     def _make_ready(self, entries: list[Entry]) -> list[Entry]:
         heap = [entry.id for entry in entries]
@@ -223,8 +259,9 @@ class TopicLog:
             entry.ready = True
             self.order.append(entry)
             ready.append(entry)
-            if not self._is_past(entry):
-                self.last = entry.id
+            if not entry.seen and self._is_latest(entry):
+                self.see(entry)
+            entry.seen = True
             for child in self._waiting.pop(entry.id, ()):
                 heappush(heap, child)
         return ready

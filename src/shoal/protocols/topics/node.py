@@ -170,7 +170,7 @@ class TopicNode:
         assert isinstance(topic, TopicDescriptor)  # nothing else is written there
         state = self._held.open(id, topic, stored.floor_ms)
         state.pinned = state.pinned or stored.pinned
-        state.saved = state.synced = True  # what it published is on the same disk
+        state.saved, state.synced = True, stored.synced
         for settled in stored.settled:
             state.log.settle(Cid(settled))
         return []
@@ -183,8 +183,10 @@ class TopicNode:
         effects: list[Effect] = []
         for state in self._held.states.values():
             state.begin_at_oldest()
-            if state.tree.is_author:
-                effects += self._held.enter(state, now_ns)  # the root of its tree
+            state.recall(self._held.publishing.peer_id, now_ns)
+            # The root of its tree, or a publisher whose last event nobody else may have.
+            if state.tree.is_author or state.to_put:
+                effects += self._held.enter(state, now_ns)
         for event in early:
             try:
                 effects += self._handle(event, now_ns)
@@ -248,7 +250,9 @@ class TopicNode:
     ) -> list[Effect]:
         event = event_in(values)
         if event is None or event.topic != state.id or state.has(id):
-            return found(id, None, state.fetches.not_in_dht(id, now_ns))
+            tokens = state.fetches.not_in_dht(id, now_ns)
+            nothing = found(id, None, tokens)
+            return [*nothing, *self._held.parent_looked_for(state, id, tokens, now_ns)]
         # Whoever named it may have put it there, too: it is checked as if a peer had brought it.
         effects = self._held.admit(state, self.node, id, event, values[0], True, now_ns)
         return [*effects, *state.fetches.ask(now_ns)]
@@ -270,6 +274,7 @@ class TopicNode:
         hopeless, effects = state.fetches.tick(now_ns)
         for id, tokens in hopeless.items():
             effects += [*found(id, None, tokens), *state.cursors.missing(id)]
+            effects += self._held.parent_looked_for(state, id, tokens, now_ns)
             if id in state.log.absent:
                 effects += self._held.made_ready(state, state.log.give_up(id), now_ns)
         return effects

@@ -168,7 +168,19 @@ class Peers:
         asked = id in self._behind or state.asked_for(id)
         if not (asked or state.tree.is_neighbour(peer)):
             return self._stranger(state, peer, now_ns)
+        problem = "" if asked else self._no_news(state, event.metadata.created_ms, now_ns)
+        if problem:
+            return [Rejected(peer, problem)]
         return self._held.admit(state, peer, id, event, block, asked, now_ns)
+
+    def _no_news(self, state: TopicState, created_ms: int, now_ns: int) -> str:
+        """Why an event that nobody asked for is not taken; if it is real, and not past, it is
+        found when heads are compared."""
+        now_ms, config = now_ns // MS_NS, self._held.config
+        if created_ms > now_ms + config.future_ms:
+            return "future"
+        old = created_ms < now_ms - config.news_age_ms
+        return "past" if old and created_ms < state.log.floor_ms else ""
 
     def _on_want(self, state: TopicState, peer: NodeId, message: Want, now_ns: int) -> list[Effect]:
         if not self._wants.allow(peer, now_ns):

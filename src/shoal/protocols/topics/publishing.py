@@ -30,6 +30,7 @@ from shoal.protocols.topics.state import TopicState, may_request
 from shoal.protocols.topics.tree import say, stamp
 
 PUBLISH = "publish"  # the token of a write that an event of ours waits for
+PARENT: Hashable = object()  # the token of a search for an event that others shall follow
 REQUEST = "request"  # the timer of a request that is not answered
 AUTHORS_MAX = 10_000  # whose rate is remembered
 
@@ -45,6 +46,14 @@ class _Unpublished(msgspec.Struct):
     token: Hashable
     asker: NodeId | None
     """Who asked for it; None: our own application."""
+
+
+class _Orphan(msgspec.Struct):
+    """An event of ours whose parent is looked for."""
+
+    event: EventDescriptor
+    token: Hashable
+    asker: NodeId | None
 
 
 class _Request(msgspec.Struct):
@@ -69,7 +78,8 @@ class Publishing:
         self._placed = placed
         self._config = config
         self._unpublished: dict[Cid, _Unpublished] = {}
-        self._cores: dict[Cid, None] = {}  # of those
+        self._orphans: dict[Cid, list[_Orphan]] = {}  # by their parents
+        self._cores: dict[Cid, None] = {}  # of all those
         self._waiting: dict[Cid, list[tuple[EventDescriptor, Cid | None, Hashable]]] = {}
         self._requests: dict[Cid, _Request] = {}
         self._routes: dict[Cid, NodeId] = {}  # by core: whom an answer goes to
@@ -92,14 +102,16 @@ class Publishing:
         if not state.synced:
             self._waiting.setdefault(state.id, []).append((event, parent, token))
             return []
-        return self._place(state, event, parent, token, None, now_ns)
+        return self._place_after(state, event, parent, token, None, now_ns)
 
     def synced(self, state: TopicState, now_ns: int) -> list[Effect]:
         """A publisher knows again what it published: what waited for that goes on."""
         state.synced = True
+        if state.is_sole_publisher and state.published is None:
+            state.published = state.log.last
         effects: list[Effect] = []
         for event, parent, token in self._waiting.pop(state.id, ()):
-            effects += self._place(state, event, parent, token, None, now_ns)
+            effects += self._place_after(state, event, parent, token, None, now_ns)
         return effects
 
     def _problem(self, state: TopicState, parent: Cid | None) -> str:
@@ -110,11 +122,41 @@ class Publishing:
             return ""
         if state.topic.metadata.event_linking is EventLinking.LAST_SEEN:
             return "this topic links events to the last one seen: leave the parent out"
-        if not state.log.knows(parent):
-            return f"parent {show_cid(parent)} is not known here: fetch it first"
         return ""
 
     # Placing
+
+    def _place_after(
+        self,
+        state: TopicState,
+        signed: EventDescriptor,
+        parent: Cid | None,
+        token: Hashable,
+        asker: NodeId | None,
+        now_ns: int,
+    ) -> list[Effect]:
+        """Give an event its place, once the one that it shall follow is here."""
+        if parent is None or state.log.knows(parent):
+            return self._place(state, signed, parent, token, asker, now_ns)
+        self._orphans.setdefault(parent, []).append(_Orphan(signed, token, asker))
+        self._cores[core_cid(signed)] = None
+        state.fetches.need(parent, asker, now_ns, vital=True)
+        state.fetches.need(parent, None, now_ns, PARENT)
+        return state.fetches.ask(now_ns)
+
+    def parent_looked_for(self, state: TopicState, parent: Cid, now_ns: int) -> list[Effect]:
+        """An event that others shall follow is here, or nobody has it."""
+        effects: list[Effect] = []
+        for orphan in self._orphans.pop(parent, ()):
+            signed, token, asker = orphan.event, orphan.token, orphan.asker
+            if state.log.knows(parent):
+                effects += self._place(state, signed, parent, token, asker, now_ns)
+                continue
+            core = core_cid(signed)
+            del self._cores[core]
+            problem = f"nobody has an event {show_cid(parent)} of this topic: check the parent"
+            effects.append(self._refusal(state.id, core, problem, token, asker, now_ns))
+        return effects
 
     def _place(
         self,
@@ -162,11 +204,22 @@ class Publishing:
             done = self._unpublished.pop(each)
             self._cores.pop(done.entry.core, None)
             effects += self._archive.remove(done.entry.number)
-            if done.asker is None:
-                effects.append(Notify(PublishRefused(state.id, problem, done.token)))
-            else:
-                effects.append(self._refuse(done.asker, state.id, done.entry.core, problem, now_ns))
+            core, token, asker = done.entry.core, done.token, done.asker
+            effects.append(self._refusal(state.id, core, problem, token, asker, now_ns))
         return effects
+
+    def _refusal(
+        self,
+        topic: Cid,
+        core: Cid,
+        problem: str,
+        token: Hashable,
+        asker: NodeId | None,
+        now_ns: int,
+    ) -> Effect:
+        if asker is None:
+            return Notify(PublishRefused(topic, problem, token))
+        return self._refuse(asker, topic, core, problem, now_ns)
 
     def _answer(self, state: TopicState, done: _Unpublished, now_ns: int) -> list[Effect]:
         if done.asker is None:
@@ -245,15 +298,15 @@ class Publishing:
         problem = ""
         if event.metadata.created_ms < state.log.floor_ms or state.log.knows(core):
             problem = "this event is too old: it may have been published before"
+        elif event.metadata.created_ms > now_ns // MS_NS + self._config.future_ms:
+            problem = "this event is dated ahead of the publisher's clock: set the author's"
         elif parent is not None and linking is EventLinking.LAST_SEEN:
             problem = "this topic links events to the last one seen: leave the parent out"
-        elif parent is not None and not state.log.knows(parent):
-            problem = f"parent {show_cid(parent)} is not known to the publisher"
         elif not self._quota.allow(event.author, now_ns):
             problem = "too many requests of this author: wait a little"
         if problem:
             return [self._refuse(peer, state.id, core, problem, now_ns)]
-        return self._place(state, event, parent, None, peer, now_ns)
+        return self._place_after(state, event, parent, None, peer, now_ns)
 
     def _pass_on(
         self, state: TopicState, peer: NodeId, core: Cid, message: RequestToPublish

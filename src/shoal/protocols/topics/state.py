@@ -17,7 +17,10 @@ from shoal.protocols.topics.fetches import Fetches
 from shoal.protocols.topics.links import Links
 from shoal.protocols.topics.log import TopicLog
 from shoal.protocols.topics.messages import Digest
+from shoal.protocols.topics.storing import PUTS_NS
 from shoal.protocols.topics.tree import Here, Tree, stamp
+
+NEW_MS = 60_000  # nobody has published in a topic that was created since then
 
 
 class TopicState:
@@ -49,10 +52,12 @@ class TopicState:
         self.may_request = may_request(topic, peer_id)
         self.synced = not (self.may_publish and topic.metadata.allowed_publishers.enabled)
         """Whether this node may link events: a named publisher that lost its memory must first
-        find out what it published, or it would fork its own chain."""
+        find out what it published, or it would fork its own chain; one of many, what there is."""
         self.sync_until_ns = 0
         self.sync_heads: dict[Cid, None] = {}
-        """What its head record names."""
+        """What head records name."""
+        self.looked = False
+        """Whether head records were looked for, and the answer came."""
         self.compared = False
         """Whether a neighbour has said what its heads come to."""
         self.went_back_ns = 0
@@ -67,6 +72,8 @@ class TopicState:
         """Of our last event: two with the same content and moment would be one."""
         self.published: Cid | None = None
         """The last event that was published here."""
+        self.to_put: dict[Cid, None] = {}
+        """Events that may not be in the DHT, because a crash or too many others ended their put."""
         self.record_number = 0
         self.record_due_ns: int | None = None
         """When to put our own head record."""
@@ -87,13 +94,51 @@ class TopicState:
     @property
     def last(self) -> Cid | None:
         """What the next event of ours follows."""
-        return self.unpublished[-1] if self.unpublished else self.log.last or self.published
+        if self.unpublished:
+            return self.unpublished[-1]
+        if self.is_sole_publisher and self.published is not None:
+            return self.published  # whatever peers send: ours is one chain
+        return self.log.last or self.published or self._newest_head()
+
+    def _newest_head(self) -> Cid | None:
+        heads = self.log.heads
+        return max(heads, key=lambda id: (heads[id], id), default=None)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anyone may publish."""
+        return not self.topic.metadata.allowed_publishers.enabled
+
+    def knows_nothing(self, now_ns: int) -> bool:
+        """Whether there may be events in this topic, though none was ever seen here."""
+        age_ms = now_ns // MS_NS - self.topic.metadata.created_ms
+        return self.last is None and not self.looked and age_ms >= NEW_MS
+
+    @property
+    def is_sole_publisher(self) -> bool:
+        """Whether nobody but this node gives events their place."""
+        allowed = self.topic.metadata.allowed_publishers
+        return self.may_publish and allowed.enabled and len(allowed.peers) == 1
 
     def begin_at_oldest(self) -> None:
         """What the oldest event on disk follows was let go of before a crash."""
         oldest = next(iter(self.log.events.values()), None)
         if oldest is not None and oldest.event.parent is not None:
             self.log.begin_after(oldest.event.parent)
+
+    def recall(self, peer_id: bytes, now_ns: int) -> None:
+        """Find out what of the events on disk was published here."""
+        heads = self.log.heads
+        own = [one for one in self.log.events.values() if one.event.publisher == peer_id]
+        if not own:
+            return
+        # What was fetched from others lies behind what was published, whatever its age.
+        newest = max(own, key=lambda one: (one.id in heads, one.created_ms))
+        self.published = newest.id
+        # Whether its head record was put, nobody knows, nor whether it was, and those before it.
+        self.record_due_ns = now_ns
+        since_ms = newest.created_ms - PUTS_NS // MS_NS
+        self.to_put = dict.fromkeys([one.id for one in own if one.created_ms >= since_ms])
 
     def has(self, id: Cid) -> bool:
         """Whether an event is of no use: it is here, or was told before and nobody asks for it."""

@@ -6,7 +6,7 @@ hold a block, or when no more will.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import msgspec
 
@@ -19,7 +19,8 @@ from shoal.protocols.topics.commands import EventStored
 
 PUT = "put"  # the token of a put, and the timer of the next try
 TRIES_MAX = 6
-RETRY_NS = 2 * S_NS  # doubled with each try: a minute in all
+RETRY_NS = 2 * S_NS  # doubled with each try
+PUTS_NS = RETRY_NS << TRIES_MAX  # a put is over by then
 KEPT_MAX = 10_000  # blocks whose replicas are remembered
 
 
@@ -29,6 +30,8 @@ class _Waiter(msgspec.Struct, eq=False):
     token: Hashable
     left: int
     """Blocks that are not stored yet."""
+    beside: Cid | None
+    """One that is waited for, and not counted."""
     least: int | None = None
     """Replicas of the block that has fewest."""
 
@@ -46,8 +49,10 @@ class _Kept(msgspec.Struct):
 class Storing:
     """Blocks on their way into the DHT, by their key there."""
 
-    def __init__(self, here: NodeId) -> None:
+    def __init__(self, here: NodeId, dropped: Callable[[Cid], None]) -> None:
+        """Hears of blocks that were dropped because too many are under way."""
         self._here = here
+        self._dropped = dropped
         self._number = 0
         self._kept: dict[Cid, _Kept] = {}
 
@@ -58,20 +63,25 @@ class Storing:
         self._kept[id] = _Kept(block, self._number)
         if before is not None:
             self._kept[id].waiters = before.waiters
-        if len(self._kept) > KEPT_MAX:
-            self._forget_one()
-        return self._try(id, self._kept[id])
+        effects = self._forget_one() if len(self._kept) > KEPT_MAX else []
+        return [*effects, *self._try(id, self._kept[id])]
 
     def wait(
-        self, event: Cid, blocks: dict[Cid, bytes], replicas: int, token: Hashable
+        self,
+        event: Cid,
+        blocks: dict[Cid, bytes],
+        replicas: int,
+        token: Hashable,
+        beside: Cid | None = None,
     ) -> list[Effect]:
-        """Tell when so many nodes hold all of these; what fewer held before is put again."""
-        waiter = _Waiter(event, replicas, token, len(blocks))
+        """Tell when so many nodes hold all of these; what fewer held before is put again. The one
+        beside is put as well, but how many hold it does not count."""
+        waiter = _Waiter(event, replicas, token, len(blocks), beside)
         effects: list[Effect] = []
         for id, block in blocks.items():
             kept = self._kept.get(id)
             if kept is not None and not kept.block and kept.replicas >= replicas:
-                effects += _stored(waiter, kept.replicas)
+                effects += _stored(waiter, id, kept.replicas)
                 continue
             if kept is None or not kept.block:
                 effects += self.put(id, block)
@@ -89,7 +99,7 @@ class Storing:
             return [SetTimer((PUT, id), RETRY_NS << (kept.tries - 1))]
         kept.block = b""
         told, kept.waiters = kept.waiters, []
-        return [effect for waiter in told for effect in _stored(waiter, kept.replicas)]
+        return [effect for waiter in told for effect in _stored(waiter, id, kept.replicas)]
 
     def again(self, id: Cid) -> list[Effect]:
         """Time for another try."""
@@ -101,17 +111,22 @@ class Storing:
         token = (PUT, id, kept.number)
         return [Send(Put(id, kept.block, None, token), (self._here,))]
 
-    def _forget_one(self) -> None:
+    def _forget_one(self) -> list[Effect]:
         for id, kept in self._kept.items():
             if not kept.block:
                 del self._kept[id]
-                return
-        del self._kept[next(iter(self._kept))]
+                return []
+        id = next(iter(self._kept))
+        kept = self._kept.pop(id)
+        self._dropped(id)
+        return [effect for waiter in kept.waiters for effect in _stored(waiter, id, kept.replicas)]
 
 
-def _stored(waiter: _Waiter, replicas: int) -> list[Effect]:
+def _stored(waiter: _Waiter, id: Cid, replicas: int) -> list[Effect]:
     waiter.left -= 1
-    waiter.least = replicas if waiter.least is None else min(waiter.least, replicas)
+    if id != waiter.beside:
+        waiter.least = replicas if waiter.least is None else min(waiter.least, replicas)
     if waiter.left:
         return []
+    assert waiter.least is not None  # the event itself counts
     return [Notify(EventStored(waiter.event, waiter.least, waiter.token))]

@@ -14,6 +14,7 @@ from shoal.protocols.dht.commands import Put
 from shoal.protocols.topics.config import HEADS_IN_RECORD
 from shoal.protocols.topics.head_records import heads_of, make_record
 from shoal.protocols.topics.held import BEAT, SYNC, HeldTopics
+from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.state import TopicState
 
 RENEW = "renew"  # the token of a put of somebody else's head record
@@ -33,7 +34,8 @@ class Upkeep:
         tree = state.tree
         if not tree.entered:
             return []
-        busy = len(state.fetches) or state.unpublished or self._held.publishing.asks(state.id)
+        busy = len(state.fetches) or state.unpublished or state.to_put
+        busy = busy or self._held.publishing.asks(state.id)
         if len(state.cursors) or tree.children or tree.is_author or busy:
             state.used_ns = now_ns
         elif now_ns - state.used_ns > self._config.linger_ns:
@@ -43,6 +45,7 @@ class Upkeep:
         effects += tree.beat(now_ns)
         effects += self._held.need_absent(state, now_ns)
         effects += self._expire(state, now_ns)
+        effects += self._put_again(state, now_ns)
         if state.published is not None:
             if now_ns - state.record_put_ns >= self._config.keep_alive_ns:
                 state.record_due_ns = now_ns
@@ -62,7 +65,7 @@ class Upkeep:
             return []
         oldest_ms = (now_ns - age_max_ns) // MS_NS
         effects: list[Effect] = []
-        while state.log.order and state.log.order[0].created_ms < oldest_ms:
+        while state.log.order and state.log.order[0].dated_ms < oldest_ms:
             effects += self._held.forget(state)
         return effects
 
@@ -81,15 +84,28 @@ class Upkeep:
         state.record_put_ns = now_ns
         return self._held.storing.put(Cid(key), value)
 
+    def _put_again(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """What may not have come into the DHT goes there."""
+        effects: list[Effect] = []
+        for id in list(islice(state.to_put, self._config.keep_alive_batch)):
+            del state.to_put[id]
+            entry = state.log.events.get(id)
+            if entry is not None:
+                effects += self._put(entry, now_ns)
+        return effects
+
+    def _put(self, entry: Entry, now_ns: int) -> list[Effect]:
+        entry.put_ns = now_ns
+        return self._held.storing.put(entry.id, encode_descriptor(entry.event))
+
     def _keep_alive(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Values of the DHT expire: what is still held here goes there again."""
         here = self._held.here.node
         before_ns = now_ns - self._config.keep_alive_ns
         old = (entry for entry in state.log.events.values() if entry.put_ns < before_ns)
         effects: list[Effect] = []
-        for entry in islice(old, self._config.keep_alive_batch):
-            entry.put_ns = now_ns
-            effects += self._held.storing.put(entry.id, encode_descriptor(entry.event))
+        for entry in list(islice(old, self._config.keep_alive_batch)):
+            effects += self._put(entry, now_ns)
         if state.topic_put_ns < before_ns:
             state.topic_put_ns = now_ns
             effects += self._held.storing.put(state.id, encode_descriptor(state.topic))
@@ -104,6 +120,7 @@ class Upkeep:
     ) -> list[Effect]:
         """The DHT has head records, or has not."""
         state = self._held.states[id]
+        state.looked = True
         for value in values:
             signer, number, heads = heads_of(value)
             if signer == self._held.here.node:
@@ -132,14 +149,20 @@ class Upkeep:
     def _try_sync(self, state: TopicState, now_ns: int) -> list[Effect]:
         if state.synced:
             return []
+        if not self._knows_enough(state) and now_ns < state.sync_until_ns:
+            return []
+        effects = self._held.publishing.synced(state, now_ns)
+        return [*self._held.save(state), *effects] if state.saved else effects
+
+    def _knows_enough(self, state: TopicState) -> bool:
+        """Whether the next event of ours can be linked."""
+        if state.is_open:  # forks are no harm there
+            return state.looked and all(state.log.knows(head) for head in state.sync_heads)
         # Records lag behind by some seconds, so a neighbour has to say what its heads come to, too.
         # That there is none, and nothing in the DHT, is not believed at once: nodes have to be
         # found again first.
         found = state.compared and all(_is_ready(state, head) for head in state.sync_heads)
-        waiting = bool(state.log.absent) or bool(len(state.fetches))
-        if (not found or waiting) and now_ns < state.sync_until_ns:
-            return []
-        return self._held.publishing.synced(state, now_ns)
+        return found and not state.log.absent and not len(state.fetches)
 
 
 def _is_ready(state: TopicState, head: Cid) -> bool:
