@@ -59,7 +59,8 @@ def _of_class(name: str, value: type) -> Iterator[str]:
             continue
         if issubclass(owner, msgspec.Struct):
             for field, annotation in inspect.get_annotations(owner).items():
-                rows.setdefault(field, f"| `{field}: {_plain(annotation)}` | |")
+                if not field.startswith("_"):
+                    rows.setdefault(field, f"| `{field}: {_plain(annotation)}` | |")
         for member, found in vars(owner).items():
             inner = found.__func__ if isinstance(found, classmethod | staticmethod) else found
             inner = inner.fget if isinstance(inner, property) else inner

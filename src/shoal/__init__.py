@@ -31,6 +31,7 @@ from shoal.base.errors import (
     RemoteError,
     SearchUnavailable,
     ShoalError,
+    StreamUnavailable,
     TopicUnavailable,
     UsageError,
 )
@@ -115,6 +116,7 @@ __all__ = [
     "Space",
     "Stream",
     "StreamTerms",
+    "StreamUnavailable",
     "Subscription",
     "Topic",
     "TopicSubscription",

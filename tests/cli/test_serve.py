@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import resource
 import signal
 import socket
 import tomllib
@@ -14,10 +16,13 @@ from typing import Any
 
 import pytest
 
+from shoal.base.ids import parse_node_id
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
 from shoal.node import load_network_file, memberships
-from tests.cli.test_app import ends
-from tests.system.processes import Running
+from tests.cli.test_app import ends, is_refused
+from tests.system.processes import SHOAL, Running
+from tests.transport.stage import credentials
+from tests.transport.wires import WebSocketWire, shake_hands
 
 STREAM = "0x" + "ab" * 20 + "/x"
 
@@ -80,6 +85,26 @@ def test_a_tracker_and_a_node_do_their_work_and_end_when_told(
         assert tracking.err == []
 
 
+def test_a_second_signal_neither_cuts_the_end_short_nor_keeps_it_off(tmp_path: Path) -> None:
+    with tracker(tmp_path, "--storage", "store") as running:
+        (entry,) = load_network_file(tmp_path / "shoal.toml").trackers
+
+        async def main() -> int:
+            deaf = await WebSocketWire.open(entry.addresses[0])
+            await shake_hands(deaf, credentials("deaf"), parse_node_id(entry.id))
+            deaf.transport.underlying_transport.pause_reading()  # and so never hears a goodbye
+            try:
+                running.process.send_signal(signal.SIGINT)
+                await asyncio.sleep(1)
+                assert running.process.poll() is None, "it waits for the one that does not read"
+                return await asyncio.to_thread(running.end, signal.SIGINT)
+            finally:
+                deaf.hang_up()
+
+        assert asyncio.run(main()) == 0
+        assert [line for line in running.err if "no stream is kept" not in line] == []
+
+
 def test_a_node_without_streams_waits(tmp_path: Path) -> None:
     (tmp_path / "shoal.toml").write_text("")
     with Running("serve", folder=tmp_path) as running:
@@ -88,6 +113,15 @@ def test_a_node_without_streams_waits(tmp_path: Path) -> None:
         assert "coincurve" in loaded
         assert "aiohttp" not in loaded, "nobody asked for a gateway"
         assert running.end(signal.SIGTERM) == 0
+
+
+def test_a_node_asks_for_all_files_that_it_may_have(tmp_path: Path) -> None:
+    (tmp_path / "shoal.toml").write_text("")
+    with_few = ("sh", "-c", 'ulimit -S -n 256; exec "$@"', "sh", *SHOAL)
+    with Running("serve", folder=tmp_path, command=with_few) as running:
+        running.wait_for(lambda: running.out)
+        soft, hard = resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE)
+        assert soft == hard
 
 
 @pytest.mark.parametrize(
@@ -116,11 +150,7 @@ def test_misuse_is_one_line_and_exit_code_2(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.toml").write_text("[tracker]\ndegree = 1\n")
     (tmp_path / "empty.toml").write_text("")
-    assert ends(*arguments) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("shoal: ")
-    assert error.count("\n") == 1
-    assert complaint in error
+    is_refused(capsys, arguments, complaint)
 
 
 def test_a_port_that_is_taken_is_named(
@@ -147,7 +177,7 @@ def test_a_tracker_that_does_not_answer_ends_the_node(
     monkeypatch.setattr(memberships, "JOIN_TIMEOUT_S", 0.2)
     config = tmp_path / "shoal.toml"
     config.write_text(f'[[trackers]]\nid = "{STREAM[:42]}"\naddresses = ["ws://127.0.0.1:9"]\n')
-    assert ends("serve", "--config", str(config), "--stream", STREAM) == 2
+    assert ends("serve", "--config", str(config), "--stream", STREAM) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"shoal: {STREAM}: no answer from tracker {STREAM[:42]} within 0.2 s")
     assert error.count("\n") == 1

@@ -147,7 +147,9 @@ def test_scopes_and_patterns_say_what_a_key_is_for(tmp_path: Path, file: KeyFile
     run(main())
 
 
-def test_a_revoked_key_is_refused_and_a_new_one_holds(tmp_path: Path, file: KeyFile) -> None:
+def test_a_revoked_key_is_refused_and_a_new_one_holds(
+    tmp_path: Path, file: KeyFile, caplog: pytest.LogCaptureFixture
+) -> None:
     old = new_key(file, "admin")
 
     async def main() -> None:
@@ -158,10 +160,12 @@ def test_a_revoked_key_is_refused_and_a_new_one_holds(tmp_path: Path, file: KeyF
                 await client.get("/node", headers=bearer(new))
                 file.revoke(old.split("_")[1])
                 await client.get("/node", 401, headers=bearer(old))
-                file.path.write_text("{")
-                await client.get("/node", 401, headers=bearer(new))
+                for nonsense in (b"{", b'{"keys": [{"id": "\xff"}]}'):
+                    file.path.write_bytes(nonsense)
+                    await client.get("/node", 401, headers=bearer(new))
 
     run(main())
+    assert caplog.text.count("nobody is let in") == 2
 
 
 def test_the_file_holds_no_key_and_is_its_owner_s(file: KeyFile) -> None:
@@ -170,9 +174,10 @@ def test_the_file_holds_no_key_and_is_its_owner_s(file: KeyFile) -> None:
     assert file.path.stat().st_mode & 0o077 == 0
     with pytest.raises(NotFound, match="`shoal gateway key list` shows them"):
         file.revoke("nobody")
-    file.path.write_text('{"keys": [{"id": 1}]}')
-    with pytest.raises(ConfigError, match="is no file of keys"):
-        file.read()
+    for nonsense in (b'{"keys": [{"id": 1}]}', b'{"keys": [{"id": "\xff"}]}'):
+        file.path.write_bytes(nonsense)
+        with pytest.raises(ConfigError, match="is no file of keys"):
+            file.read()
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.7:0", "shoal.example:80"])

@@ -18,6 +18,7 @@ from shoal.gateway.mqtt.packets import (
     Publish,
     Reader,
     SubAck,
+    TooLarge,
     Version,
     matches,
 )
@@ -86,6 +87,21 @@ def test_what_cannot_be_is_refused(raw: str) -> None:
     text = bytes.fromhex(raw)
     with pytest.raises(RemoteError):
         decode("5", text + bytes(8))
+
+
+@pytest.mark.parametrize("chunk", [1000, 65_536, 10_000_000])
+def test_a_message_that_is_too_large_is_passed_over_in_the_old_version(chunk: int) -> None:
+    payload = bytes(packets.PACKET_BYTES_MAX)
+    large, next_one = Publish("a/b", payload, 7), Publish("a/b", b"x", 8)
+    written = [packets.publish("3.1.1", one) for one in (large, next_one)]
+    raw, reader = b"".join(written), Reader("3.1.1")
+    found: list[packets.Packet] = []
+    for begin in range(0, len(raw), chunk):
+        found += reader.feed(raw[begin : begin + chunk])
+        assert len(reader._bytes) <= 70_000
+    assert found == [TooLarge("a/b", 7, len(payload) + 7), next_one]
+    with pytest.raises(RemoteError):
+        decode("5", packets.publish("5", large))
 
 
 @pytest.mark.parametrize(

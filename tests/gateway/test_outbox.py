@@ -113,6 +113,19 @@ def test_without_the_token_nothing_is_done(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_token_that_is_no_text_is_a_wrong_one(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with publishing(tmp_path) as (_, client):
+            host, port = client.address.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            head = f"GET /outbox HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
+            writer.write(head.encode() + b"Authorization: Bearer \xff\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 401 ")
+            writer.close()
+
+    run(main())
+
+
 def test_an_old_driver_is_fenced(tmp_path: Path) -> None:
     async def main() -> None:
         async with publishing(tmp_path) as (_, client):

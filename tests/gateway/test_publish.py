@@ -9,10 +9,11 @@ from unittest import mock
 
 import pytest
 
+from shoal.base.errors import StreamUnavailable
 from shoal.base.ids import StreamId, show_node_id
 from shoal.gateway import bodies as gateway_bodies
 from shoal.gateway import feeds as gateway_feeds
-from shoal.gateway.config import LINES_MAX
+from shoal.gateway.config import LINES_MAX, SUBSCRIBER_QUEUE_BYTES_MAX
 from shoal.gateway.doors import Gap, Told, parse_message_id, show_message_id
 from shoal.gateway.feeds import Feeds, Queue, TooManySubscribers
 from shoal.gateway.publishing import contents_of
@@ -90,6 +91,19 @@ def test_what_cannot_be_published_is_explained(
         async with open_gateway(node) as client:
             answer = await client.post(f"/streams/{stream.id}/messages{query}", body, media, status)
             assert remedy in answer["error"]
+
+    in_town(scenario)
+
+
+def test_a_tracker_that_does_not_answer_is_nothing_that_the_client_did_wrong() -> None:
+    async def scenario(town: Town) -> None:
+        (node,) = await town.move_in()
+        stream = await node.create_stream("/x")
+        away = StreamUnavailable("no answer from tracker")
+        with mock.patch.object(type(stream), "publish", side_effect=away):
+            async with open_gateway(node) as client:
+                answer = await client.post(f"/streams/{stream.id}/messages", "1", JSON, 503)
+                assert "no answer from tracker" in answer["error"]
 
     in_town(scenario)
 
@@ -211,6 +225,20 @@ def test_a_slow_subscriber_loses_the_oldest_and_is_told() -> None:
         assert (second.content, second.gap_before) == (3, None)
         queue.end(None)
         assert [one.content async for one in queue] == [4]
+
+    run(main())
+
+
+def test_what_waits_for_a_subscriber_is_bounded_in_bytes() -> None:
+    async def main() -> None:
+        third = b"x" * (SUBSCRIBER_QUEUE_BYTES_MAX // 3)
+        queue = Queue(None)
+        large = [Told(str(number), third, number) for number in range(5)]
+        assert [queue.push(one) for one in large] == [0, 0, 0, 1, 1]
+        assert queue.push(Told("5", 2 * third, 5)) == 2
+        first, second = await anext(queue), await anext(queue)
+        assert (first.content, first.gap_before) == (4, Gap(4, "slow-consumer"))
+        assert (second.content, second.gap_before) == (5, None)
 
     run(main())
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from shoal.base.ids import show_node_id
+from shoal.base.ids import StreamId, show_node_id
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.node import NetworkFile, Node
 from shoal.node.network_file import (
@@ -17,7 +17,7 @@ from shoal.node.network_file import (
     StreamSettings,
     TrackerSection,
 )
-from tests.node.network import free_port
+from tests.node.network import PATIENCE_S, free_port
 
 
 class StorageTown:
@@ -55,6 +55,28 @@ class StorageTown:
 def _entry(name: str) -> PeerEntry:
     key = PrivateKey.generate(SeededEntropy(name))  # as Node.open makes it
     return PeerEntry(show_node_id(key.address), (f"ws://127.0.0.1:{free_port()}",))
+
+
+async def until_taken_in(keeper: Node, tracker: Node, stream: str, *others: Node) -> None:
+    """Wait until a storage node is in a stream, and linked with those of the others who are."""
+    id = StreamId(stream)
+
+    def sends(sender: Node, receiver: Node) -> bool:
+        assert sender._streams is not None
+        joined = sender._streams.streams.get(id)
+        return joined is not None and receiver.id in joined.channel.active
+
+    def is_taken_in() -> bool:
+        assert tracker.tracker is not None
+        state = tracker.tracker.streams.get(id)
+        if state is None or keeper.id not in state.members:
+            return False
+        there = [other for other in others if other.id in state.members]
+        return all(sends(keeper, other) and sends(other, keeper) for other in there)
+
+    async with asyncio.timeout(PATIENCE_S):
+        while not is_taken_in():
+            await asyncio.sleep(0.02)
 
 
 async def until_stored(node: Node, count: int, patience_s: float = 20) -> None:

@@ -12,13 +12,16 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
+from shoal.base.errors import HistoryUnavailable
 from shoal.base.ids import KEYS_PARTITION, MessageId, StreamId
 from shoal.identity import SeededEntropy
 from shoal.identity.group_key import GroupKey, Sealer
 from shoal.identity.group_key_file import read_group_keys
 from shoal.identity.stream_message import ENCRYPTED, decode_body
+from shoal.identity.wrapped_key import decode_announcement
 from shoal.kernel.access import Permission
-from shoal.node import Node
+from shoal.node import NetworkFile, Node
+from shoal.node.history import NodeHistory
 from shoal.node.messages import BROKEN, NO_KEY
 from shoal.node.network_file import GatewaySection, OutboxSection
 from shoal.node.outbox_delivery import Delivery
@@ -27,7 +30,7 @@ from shoal.protocols.streams.commands import Publish
 from shoal.registry.client import ContractRegistry
 from shoal.registry.port import EVERYBODY
 from tests.node.network import contents, run, take
-from tests.node.outbox import TOKEN, until_published, write_batch
+from tests.node.outbox import TOKEN, role_of, until_published, write_batch
 from tests.node.private import PrivateTown, grant, key_of, make_stream
 
 pytest.importorskip("pyrevm", reason="no EVM is made for this Python")
@@ -259,12 +262,7 @@ def test_what_an_outbox_publishes_is_sealed_the_same_each_time(tmp_path: Path) -
     async def scenario(stage: Stage) -> None:
         stream = await stage.stream("/alerts", "bob")
         bob = await stage.open("bob")
-        (tmp_path / "token").write_text(TOKEN)
-        network = replace(
-            stage.town.network("alice"),
-            outbox=OutboxSection(token="file:token"),
-            gateway=GatewaySection(),
-        )
+        network = _with_outbox(stage)
         async with (await bob.open_stream(stream)).subscribe() as at_bob:
             async with Node.open(network) as alice:
                 # It is sent, and the node ends before it has heard that it is kept.
@@ -285,6 +283,47 @@ def test_what_an_outbox_publishes_is_sealed_the_same_each_time(tmp_path: Path) -
         assert len({body.content[:16] for body in stored}) == 2
 
     in_town(tmp_path, scenario)
+
+
+def test_rows_of_an_outbox_are_let_go_only_when_their_key_is_kept(tmp_path: Path) -> None:
+    """Or those who were away could never read them, once the publisher has gone."""
+    keep = NodeHistory.keep
+
+    async def keys_are_lost(
+        history: NodeHistory, stream: StreamId, signed: bytes, copies: int
+    ) -> None:
+        if decode_body(signed).id.partition == KEYS_PARTITION:
+            raise HistoryUnavailable("no room for keys")
+        await keep(history, stream, signed, copies)
+
+    async def scenario(stage: Stage) -> None:
+        stream = await stage.stream("/alerts", "bob")
+        async with Node.open(_with_outbox(stage)) as alice:
+            outbox = role_of(alice)
+            with mock.patch.object(NodeHistory, "keep", keys_are_lost):
+                await write_batch(alice, 0, [b"one", b"two"], stream=stream)
+                async with asyncio.timeout(20):
+                    while outbox.problem != "no room for keys":
+                        await asyncio.sleep(0.02)
+                assert outbox.outbox.waiting()
+            await until_published(alice)
+        kept = {body.content for body in stage.stored(stream, KEYS_PARTITION)}
+        used = {body.content[:16] for body in stage.stored(stream)}
+        assert len(used) == 1
+        announced = [wrap.key for one in kept for wrap in decode_announcement(one).wraps]
+        assert used <= set(announced)
+
+    in_town(tmp_path, scenario)
+
+
+def _with_outbox(stage: Stage) -> NetworkFile:
+    """The file of alice, who publishes what queries hand in."""
+    (stage.town.folder / "token").write_text(TOKEN)
+    return replace(
+        stage.town.network("alice"),
+        outbox=OutboxSection(token="file:token"),
+        gateway=GatewaySection(),
+    )
 
 
 async def _for_ever(*_: Any) -> None:

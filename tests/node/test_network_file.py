@@ -145,6 +145,8 @@ def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
         load_network_file(path)
     with pytest.raises(NotFound, match="write one"):
         load_network_file(tmp_path)
+    with pytest.raises(ConfigError, match="cannot be read: File name too long"):
+        load_network_file(tmp_path / ("x" * 300))  # as in a folder that nobody may enter
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.base.errors import HistoryUnavailable, UsageError
+from shoal.base.errors import HistoryUnavailable, InvariantViolated, UsageError
 from shoal.base.ids import MessageId, node_id
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import Position
 from shoal.node import positions, splice
-from shoal.node.history import NodeHistory
+from shoal.node.history import NodeHistory, progress_of, reads_of
 from shoal.node.messages import Message
+from shoal.node.progress import Progress, parse_places
 from shoal.node.splice import Splice
-from shoal.node.subscription import Subscription
+from shoal.node.subscription import QUEUE_BYTES_MIN, Subscription
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.history.commands import (
     FAILED,
@@ -42,11 +43,15 @@ ALL = MessageRange()
 
 
 def message(
-    number: int, previous: int | None = None, publisher: Any = ALICE, chain: str = "c"
+    number: int,
+    previous: int | None = None,
+    publisher: Any = ALICE,
+    chain: str = "c",
+    partition: int = 0,
 ) -> VerifiedMessage:
     """A message of so many milliseconds from now; by default after the one before."""
     before = number - 1 if previous is None else previous
-    id = MessageId(STREAM, 0, NOW_MS + number, 0, publisher, chain)
+    id = MessageId(STREAM, partition, NOW_MS + number, 0, publisher, chain)
     return VerifiedMessage(id, Position(NOW_MS + before, 0), 2, b"%d" % number, b"signed")
 
 
@@ -57,6 +62,7 @@ class Storage:
         self.log = list(log)
         self.away = False
         self.away_s = 0.0  # so long does it take to find out
+        self.silent = False
         self.asked: list[What] = []
         self.page_rows = 1_000_000
         self.breaks = False  # after its first page
@@ -65,6 +71,8 @@ class Storage:
         if not isinstance(command, ReadHistory):
             return
         self.asked.append(command.what)
+        if self.silent:
+            return
         if self.away:
             await asyncio.sleep(self.away_s)
             token.heard(HistoryEnded(token, FAILED, "away"))
@@ -85,6 +93,8 @@ class Storage:
             return
         assert isinstance(what, MessageRange)
         for held in sorted(self.log, key=lambda m: cursor_of(m.id)):
+            if held.id.partition != command.partition:
+                continue
             here = Position(held.id.timestamp_ms, held.id.sequence)
             if command.publisher not in (None, held.id.publisher):
                 continue
@@ -97,10 +107,16 @@ class Storage:
 class Meeting:
     """A subscription whose history is this storage."""
 
-    def __init__(self, storage: Storage, what: What, queue_max: int = 1000) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        what: What,
+        queue_max: int = 1000,
+        progress: Progress | None = None,
+    ) -> None:
         self.storage = storage
         self.history = NodeHistory(storage, None)  # type: ignore[arg-type]
-        self.subscription = Subscription(queue_max)
+        self.subscription = Subscription(queue_max, progress=progress)
         self.splice = Splice(self.subscription, self.history, [ReadHistory(STREAM, 0, what)])
         self.subscription.follow(self.splice)
 
@@ -222,6 +238,60 @@ def test_what_lies_before_the_offset_does_not_come_again_because_a_copy_is_late(
     meet(scenario, Storage(message(-20)), LogRange(LOG, 1))
 
 
+# Offsets of messages
+
+
+def resumed(storage: Storage, offset: str | None) -> Meeting:
+    """The same reader, when it comes back."""
+    assert offset is not None
+    places = parse_places(offset)
+    (command,) = reads_of(STREAM, [0], places)
+    return Meeting(storage, command.what, progress=progress_of(places, [0]))
+
+
+async def rest(meeting: Meeting, count: int, *live: VerifiedMessage) -> list[Message]:
+    """What a reader that comes back gets, and nothing more."""
+    await meeting.splice.begin()
+    try:
+        meeting.live(*live)
+        return await meeting.got(count)
+    finally:
+        await meeting.splice.close()
+
+
+def test_after_every_message_of_history_and_live_comes_what_follows() -> None:
+    stored = [message(n, chain=f"c{n % 3}", previous=n - 3) for n in range(-30, -10)]
+    live = [message(n, chain=f"c{n % 3}", previous=n - 3) for n in range(-10, 0)]
+
+    async def scenario(meeting: Meeting) -> None:
+        meeting.live(*live)
+        got = await meeting.got(30)
+        assert numbers(got) == list(range(-30, 0))
+        meeting.storage.log += live
+        for at in (0, 11, 19, 20, 27, 29):
+            left = numbers(got[at + 1 :])
+            later = await rest(resumed(meeting.storage, got[at].offset), len(left))
+            assert numbers(later) == left
+            assert gaps(later) == []
+        places = parse_places(str(got[24].offset))
+        read = meeting.history.messages(reads_of(STREAM, [0], places), progress_of(places, [0]))
+        assert numbers([held async for held in read]) == list(range(-5, 0))
+
+    meet(scenario, Storage(*stored), MessageRange(Position(NOW_MS - 1000, 0)))
+
+
+def test_what_was_under_way_at_an_offset_comes_after_it() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        meeting.live(message(5))
+        (_, last) = await meeting.got(2)
+        slow = msgspec.structs.replace(message(-5_000, publisher=BOB), previous=None)
+        meeting.storage.log += [slow, message(5, -20)]
+        later = resumed(meeting.storage, last.offset)
+        assert numbers(await rest(later, 2, message(5), message(6))) == [-5_000, 6]
+
+    meet(scenario, Storage(message(-20)), ALL)
+
+
 # Storage that does not answer
 
 
@@ -242,6 +312,63 @@ def test_live_messages_of_many_chains_do_not_wait_for_a_storage_that_is_away() -
     meet(scenario, storage, ALL)
 
 
+def test_a_gap_does_not_hold_up_live_messages_while_storage_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(splice, "FILL_S", 0.2)
+
+    async def scenario(meeting: Meeting) -> None:
+        assert numbers(await meeting.got(2)) == [-11, -10]
+        await asyncio.sleep(0.2)  # all is settled
+        meeting.storage.silent = True
+        meeting.live(message(2, 1), message(3), message(-9, chain="other"), message(6, 5))
+        async with asyncio.timeout(1):
+            got = [await anext(meeting.subscription) for _ in range(4)]
+        assert numbers(got) == [2, 3, -9, 6]
+        assert gaps(got) == [2, 6]
+
+    meet(scenario, Storage(message(-11), message(-10, chain="other")), ALL)
+
+
+# Partitions that were not there when the subscription began
+
+
+def test_a_new_partition_is_whole_and_holds_up_no_other() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        assert numbers(await meeting.got(1)) == [-20]
+        meeting.storage.log.append(message(8, 5, partition=1))  # which the overlay lost
+        meeting.live(message(5, -100, partition=1), message(9, 8, partition=1), message(30, -20))
+        meeting.live(message(33, 32, partition=2))
+        got = await meeting.got(5)
+        assert numbers(got) == [5, 8, 9, 30, 33]
+        assert gaps(got) == [33]
+
+    meet(scenario, Storage(message(-20)), ALL)
+
+
+# Faults of ours
+
+
+def test_a_splice_that_breaks_says_so_and_lets_live_messages_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(meeting: Meeting) -> None:
+        assert numbers(await meeting.got(1)) == [-20]
+
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr(meeting.splice, "_gap_before", broken)
+        meeting.live(message(3, 2), message(1, chain="other"))
+        with pytest.raises(InvariantViolated, match=r"could not be put together.*a bug"):
+            await anext(meeting.subscription)
+        meeting.live(message(4))
+        got = await meeting.got(3)
+        assert (numbers(got), gaps(got)) == ([3, 1, 4], [3, 1])
+
+    meet(scenario, Storage(message(-20)), ALL)
+
+
 # Too much at once
 
 
@@ -259,6 +386,19 @@ def test_the_last_message_of_a_quiet_chain_is_not_let_go_for_good() -> None:
         assert gaps(got) == []
 
     meet(scenario, Storage(message(-10)), ALL, queue_max=5)
+
+
+def test_what_waits_for_history_is_bounded_in_bytes() -> None:
+    async def main() -> None:
+        meeting = Meeting(Storage(), ALL)
+        third = bytes(QUEUE_BYTES_MIN // 3)
+        large = [msgspec.structs.replace(message(number), signed=third) for number in range(1, 6)]
+        meeting.live(*large)
+        waiting = meeting.splice._waiting
+        assert waiting.size_bytes <= QUEUE_BYTES_MIN
+        assert [waiting.take().message for _ in range(len(waiting))] == large[3:]
+
+    asyncio.run(main())
 
 
 def test_what_was_let_go_and_cannot_be_had_is_a_gap() -> None:
@@ -326,7 +466,7 @@ def test_a_chain_that_was_forgotten_does_not_come_again(monkeypatch: pytest.Monk
 def test_a_read_that_begins_after_the_node_was_closed_does_not_hang() -> None:
     async def main() -> None:
         meeting = Meeting(Storage(message(-10)), ALL)
-        reading = meeting.history.messages([ReadHistory(STREAM, 0, ALL)])
+        reading = meeting.history.messages([ReadHistory(STREAM, 0, ALL)], None)
         meeting.history.close()
         with pytest.raises(UsageError, match="this node is closed"):
             async with asyncio.timeout(1):

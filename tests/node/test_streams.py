@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.base.errors import UsageError
+from shoal.base.errors import StreamUnavailable, UsageError
 from shoal.base.ids import show_node_id
 from shoal.identity.stream_message import JSON
 from shoal.kernel.records import Delivered, Published, Sent
@@ -137,6 +137,10 @@ def test_content_that_cannot_travel_is_refused() -> None:
         for partition in (-1, 100):
             with pytest.raises(UsageError, match="has one partition, 0; more are set"):
                 await stream.publish(1, partition=partition)
+        async with stream.subscribe() as messages:
+            with pytest.raises(UsageError, match="durable=-1: give how many storage nodes"):
+                await stream.publish(1, durable=-1)
+            await nothing_more(messages)
         with pytest.raises(UsageError, match="give 'earliest', a datetime, Last"):
             async with stream.subscribe("tomorrow"):
                 raise AssertionError("never reached")
@@ -339,12 +343,12 @@ def test_a_tracker_that_is_not_there_is_named_within_the_time_out(
                 rf"no answer from tracker {SOMEBODY} within 0.3 s \(ws://127.0.0.1:9: .*\): "
                 "is it running, at the address in the network file"
             )
-            with pytest.raises(UsageError, match=complaint):
+            with pytest.raises(StreamUnavailable, match=complaint):
                 await stream.publish(1)
-            with pytest.raises(UsageError, match=complaint):
+            with pytest.raises(StreamUnavailable, match=complaint):
                 async with stream.subscribe():
                     raise AssertionError("never reached")
-            with pytest.raises(UsageError, match=complaint):
+            with pytest.raises(StreamUnavailable, match=complaint):
                 await node.join(stream.id)
             assert not node._memberships.joined
             assert node._streams is not None
@@ -361,7 +365,7 @@ def test_another_at_the_tracker_s_address_is_not_the_tracker(
     async def scenario(town: Town) -> None:
         entry = PeerEntry(SOMEBODY, town.tracker.addresses)
         async with Node.open(NetworkFile(trackers=(entry,))) as node:
-            with pytest.raises(UsageError, match=f"no answer from tracker {SOMEBODY}"):
+            with pytest.raises(StreamUnavailable, match=f"no answer from tracker {SOMEBODY}"):
                 await node.join("/x")
 
     in_town(scenario)

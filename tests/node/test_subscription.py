@@ -8,6 +8,7 @@ from itertools import chain
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity.stream_message import JSON
 from shoal.node import Gap, Subscription
+from shoal.node.subscription import QUEUE_BYTES_EACH, QUEUE_BYTES_MIN
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.messages import VerifiedMessage
 from tests.node.network import Town, contents, in_town, nothing_more, run, take
@@ -15,9 +16,9 @@ from tests.node.network import Town, contents, in_town, nothing_more, run, take
 MISSED = "slow-consumer"
 
 
-def arrived(number: int, *, gap_before: bool = False) -> MessageArrived:
+def arrived(number: int, *, gap_before: bool = False, size_bytes: int = 0) -> MessageArrived:
     id = MessageId(StreamId("s"), 0, 1_700_000_000_000 + number, 0, NodeId(bytes(20)), "c")
-    verified = VerifiedMessage(id, None, JSON, str(number).encode(), b"")
+    verified = VerifiedMessage(id, None, JSON, str(number).encode(), bytes(size_bytes))
     return MessageArrived(verified, 1, 0, gap_before)
 
 
@@ -48,6 +49,50 @@ def test_a_consumer_that_is_too_slow_loses_the_oldest_and_is_told_how_many() -> 
             subscription.push(arrived(number))
         (message,) = await take(subscription, 1)
         assert (message.content, message.gap_before) == (12, Gap(1, MISSED))
+
+    run(main())
+
+
+def test_a_queue_is_bounded_in_bytes_as_well() -> None:
+    async def main() -> None:
+        subscription = Subscription()
+        assert subscription._queue.bytes_max == QUEUE_BYTES_MIN
+        for number in range(5):
+            subscription.push(arrived(number, size_bytes=QUEUE_BYTES_MIN // 4))
+        subscription.push(arrived(5))
+        got = await take(subscription, 4)
+        assert contents(got) == [2, 3, 4, 5]
+        assert [m.gap_before for m in got] == [Gap(2, MISSED), None, None, None]
+        # The newest is there, however large it is, and what was taken has made room.
+        subscription.push(arrived(6))
+        subscription.push(arrived(7, size_bytes=2 * QUEUE_BYTES_MIN))
+        (message,) = await take(subscription, 1)
+        assert (message.content, message.gap_before) == (7, Gap(1, MISSED))
+        assert (len(subscription._queue), subscription._queue.size_bytes) == (0, 0)
+
+    run(main())
+
+
+def test_a_longer_queue_holds_more_bytes() -> None:
+    async def main() -> None:
+        longer = Subscription(queue_max=1_000_000)
+        assert longer._queue.bytes_max == 1_000_000 * QUEUE_BYTES_EACH
+
+    run(main())
+
+
+def test_history_waits_for_room_instead_of_pushing_itself_out() -> None:
+    async def main() -> None:
+        subscription = Subscription()
+        for number in range(3):  # a few, but large
+            await subscription.room()
+            subscription.take(arrived(number, size_bytes=QUEUE_BYTES_MIN // 5))
+        waiting = asyncio.ensure_future(subscription.room())
+        await asyncio.wait([waiting], timeout=0.05)
+        assert not waiting.done()
+        await take(subscription, 1)
+        async with asyncio.timeout(5):
+            await waiting
 
     run(main())
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -93,6 +96,33 @@ def test_what_is_from_another_time_is_left_out_and_an_event_is_one_row(
     rows = role.store.log_read(role.store.log, topic, 0, 0, 10).rows
     assert [row.signed for row in rows] == [encode_descriptor(placed[n]) for n in (0, 3)]
     assert (logs.left_out, caplog.text.count("is left out")) == (2, 2)
+    role.store.close()
+
+
+def test_the_event_loop_does_not_wait_for_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its map may be growing, and then a look into it waits for the disk."""
+    section = StorageSection(folder="store", topics=(show_cid(TOPIC_CID),))
+    network = NetworkFile(storage=section, dht=DhtSection(), folder=str(tmp_path))
+    role = StorageRole(Terms(network), section, ALICE.address, SeededEntropy("x"))
+    logs = TopicLogs(role, section)
+    asked: list[tuple[str, bool]] = []
+
+    def noted(name: str, done: Callable[..., object], *args: object) -> object:
+        asked.append((name, threading.current_thread() is threading.main_thread()))
+        return done(*args)
+
+    for name in ("stream_heads", "append"):
+        monkeypatch.setattr(role.store, name, partial(noted, name, getattr(role.store, name)))
+    event = published(b"one", time.time_ns() // 1_000_000)
+
+    async def main() -> None:
+        await logs._append(StreamId(show_cid(TOPIC_CID)), [Event(cid_of(b"x"), event)])
+        await logs.close()
+
+    asyncio.run(main())
+    assert asked == [("stream_heads", False), ("append", False)]
     role.store.close()
 
 

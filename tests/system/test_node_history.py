@@ -236,24 +236,53 @@ def test_an_offset_goes_on_exactly_after_its_message() -> None:
         reader = await town.subscriber()
         store = town.storage[0].storage
         assert store is not None
-        begin = Offset({0: PartitionOffset(store.store.log, 0)})
+        begin = format_offset(Offset({0: PartitionOffset(store.store.log, 0)}))
         first = await all_of(reader.read(begin))
         assert contents(first) == list(range(200))
         offset = first[49].offset
-        assert offset == Offset({0: PartitionOffset(store.store.log, 50)})
+        assert offset == format_offset(Offset({0: PartitionOffset(store.store.log, 50)}))
         assert contents(await all_of(reader.read(offset))) == list(range(50, 200))
-        text = format_offset(offset)
-        assert contents(await all_of(reader.read(text))) == list(range(50, 200))
-        assert format_offset(offset).replace('"', '\\"').encode() in first[49].as_json()
         feed = Feed(publisher, 200)
         async with reader.subscribe(start=offset) as messages:
             assert contents(await take(messages, 400)) == list(range(50, 450))
         await feed.stop()
-        unknown = Offset({0: PartitionOffset(type(store.store.log)(int=7), 0)})
+        unknown = format_offset(Offset({0: PartitionOffset(type(store.store.log)(int=7), 0)}))
         with pytest.raises(NotFound, match="no storage node has the log of this offset"):
             await all_of(reader.read(unknown))
 
     in_archive(scenario)
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest", Last(3), "time"])
+def test_after_the_offset_of_any_message_comes_what_follows_in_all_partitions(start: Any) -> None:
+    async def scenario(town: Archive) -> None:
+        publisher = await town.publisher()
+
+        async def spread(begin: int, end: int) -> None:
+            for number in range(begin, end):
+                await publisher.publish(number, partition=number % 3, durable=True)
+
+        before = datetime.now(UTC)
+        await spread(0, 15)
+        reader = await town.subscriber()
+        first = {"latest": 15, Last(3): 6}.get(start, 0)
+        async with reader.subscribe(before if start == "time" else start) as messages:
+            await spread(15, 30)
+            got = await take(messages, 30 - first)
+        assert sorted(contents(got)) == list(range(first, 30))
+        await spread(30, 36)
+        for at in (0, 5, len(got) - 1):
+            offset = got[at].offset
+            assert offset is not None
+            later = sorted([*contents(got[at + 1 :]), *range(30, 36)])
+            async with reader.subscribe(offset) as messages:
+                assert sorted(contents(await take(messages, len(later)))) == later
+                await nothing_more(messages)
+            assert sorted(contents(await all_of(reader.read(offset)))) == later
+        only = await all_of(reader.read(publisher=got[0].publisher))
+        assert {message.offset for message in only} == {None}
+
+    in_archive(scenario, partitions=3)
 
 
 def test_a_consumer_that_takes_its_time_with_history_loses_nothing() -> None:

@@ -7,6 +7,7 @@
     │   ├── OffsetExpired      rows of a log that retention has let go of
     │   ├── RegistryRefused    the registry's contracts do not allow it
     │   └── NotPermitted       the registry does not allow this key to publish, or to subscribe
+    ├── StreamUnavailable      no tracker or neighbour of a stream can be reached
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
     ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
     ├── SearchUnavailable      the search network, or a node in it, cannot be reached
@@ -52,6 +53,10 @@ class OffsetExpired(UsageError):
         super().__init__(text)
         self.first_seq = first_seq
         self.last_seq = last_seq
+
+
+class StreamUnavailable(ShoalError):
+    """A stream's tracker does not answer, or no neighbour in it can be reached; it may be later."""
 
 
 class HistoryUnavailable(ShoalError):

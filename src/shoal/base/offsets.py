@@ -137,6 +137,8 @@ def parse_offset(text: str) -> Offset:
             raise UsageError(
                 f"it has version {version}, this Shoal reads up to {OFFSET_VERSION}: upgrade Shoal"
             )
+        if isinstance(raw, dict) and "m" in raw:
+            raise UsageError("it names messages, as a subscription's does: logs are read here")
         wire = msgspec.convert(raw, _Wire)
         return Offset(
             {

@@ -77,12 +77,15 @@ def subscribe(
             help="History to print first, if storage nodes keep the stream.",
         ),
     ] = "latest",
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Print each message's offset, to --start after it.")
+    ] = False,
 ) -> None:
     """Print each message as one line of JSON: id, publisher, timestamp, content.
 
     Example: shoal stream subscribe 0x7e5f4552091a69125d5dfcb7b8c2659029395bdf/vehicles --count 10
     """
-    run_until_stopped(_subscribe(id, config, count, partition or None, start))
+    run_until_stopped(_subscribe(id, config, count, partition or None, start, offsets))
 
 
 @stream.command()
@@ -146,7 +149,12 @@ async def _publish(
 
 
 async def _subscribe(
-    id: str, config: Path, count: int | None, partitions: list[int] | None, start: str
+    id: str,
+    config: Path,
+    count: int | None,
+    partitions: list[int] | None,
+    start: str,
+    offsets: bool,
 ) -> None:
     from shoal.node import Node
 
@@ -160,7 +168,7 @@ async def _subscribe(
             print(f"subscribed to {opened.id}", file=sys.stderr)
             seen = 0
             async for message in messages:
-                print(message.as_json().decode(), flush=True)
+                print(message.as_json(offset=offsets).decode(), flush=True)
                 seen += 1
                 if seen == count:
                     return

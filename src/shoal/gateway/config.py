@@ -19,12 +19,23 @@ LINES_BYTES_MAX = 8 * MIB
 """Messages in one request: sixteen of the largest."""
 LINES_MAX = 10_000
 SUBSCRIBER_QUEUE_MAX = 1_000
-"""Messages that wait for one slow subscriber; then the oldest go, and it is told."""
+SUBSCRIBER_QUEUE_BYTES_MAX = 8 * MIB
+"""Messages that wait for one slow subscriber; beyond either bound the oldest go, and it is told. In
+bytes of JSON: a dozen of the largest. Subscribers of one stream share what waits."""
 SUBSCRIBERS_MAX = 20_000
+CONNECTIONS_MAX = SUBSCRIBERS_MAX + 2_000
+"""Those of subscribers, and some for all other requests; fewer if the process may open fewer."""
+DESCRIPTORS_LEFT = 256
+"""Of those that a process may have, so many are for the node's own links and files."""
 HEARTBEAT_S = 15.0
 """Of silence; proxies close connections after 30 to 60 s of it."""
 STALLED_S = 60.0
 """A client that takes nothing for so long holds up others."""
+IDLE_S = 75.0
+"""A connection on which nothing is asked for so long is closed, also if half a request has come.
+Proxies keep theirs for 60 s: closed before that, one might be closed under a request."""
+HANDSHAKE_S = 10.0
+"""For TLS: a connection is not counted before, so it must not take long."""
 ADDRESSES_MAX = 10_000
 """Addresses and keys whose rates are remembered."""
 

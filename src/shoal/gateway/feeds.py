@@ -1,20 +1,24 @@
 """Live messages for many subscribers: the node is asked once for each stream, whoever listens.
 
-Each subscriber has a queue with a bound. Whoever falls behind loses the oldest, and is told how
-many: the next message has a gap before it.
+Each subscriber has a queue with bounds, in messages and in bytes. Whoever falls behind loses the
+oldest, and is told how many: the next message has a gap before it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from msgspec.structs import replace
 
+from shoal.base.bounded_queue import BoundedQueue
 from shoal.base.errors import ShoalError
-from shoal.gateway.config import SUBSCRIBER_QUEUE_MAX, SUBSCRIBERS_MAX
+from shoal.gateway.config import (
+    SUBSCRIBER_QUEUE_BYTES_MAX,
+    SUBSCRIBER_QUEUE_MAX,
+    SUBSCRIBERS_MAX,
+)
 from shoal.gateway.doors import Gap, Told
 
 SLOW = "slow-consumer"
@@ -33,7 +37,9 @@ class Queue:
 
     def __init__(self, partition: int | None) -> None:
         self._partition = partition
-        self._waiting: deque[Told] = deque()
+        self._waiting: BoundedQueue[Told] = BoundedQueue(
+            SUBSCRIBER_QUEUE_MAX, SUBSCRIBER_QUEUE_BYTES_MAX
+        )
         self._missed = 0
         self._gap: Gap | None = None  # one that was before a message that went
         self._ended = False
@@ -44,14 +50,12 @@ class Queue:
         """A message; never waits. How many went for it."""
         if self._partition is not None and told.partition != self._partition:
             return 0
-        gone = 0
-        if len(self._waiting) >= SUBSCRIBER_QUEUE_MAX:
-            self._gap = self._waiting.popleft().gap_before or self._gap
-            self._missed += 1
-            gone = 1
-        self._waiting.append(told)
+        gone = self._waiting.put(told, len(told.line))
+        for missed in gone:
+            self._gap = missed.gap_before or self._gap
+        self._missed += len(gone)
         self._wake_up()
-        return gone
+        return len(gone)
 
     def end(self, error: ShoalError | None) -> None:
         """Nothing more will come."""
@@ -69,7 +73,7 @@ class Queue:
                 raise StopAsyncIteration
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
-        told = self._waiting.popleft()
+        told = self._waiting.take()
         if self._missed:
             count = None if self._gap or told.gap_before else self._missed
             told = replace(told, gap_before=Gap(count, SLOW))

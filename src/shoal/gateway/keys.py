@@ -77,7 +77,7 @@ class KeyFile:
             raise ConfigError(f"keys {self.path} cannot be read: {error.strerror}") from error
         try:
             return msgspec.json.decode(raw, type=_KeyFile).keys
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"{self.path} is no file of keys ({error}): `shoal gateway key new` makes one"
             ) from error

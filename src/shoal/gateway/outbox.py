@@ -14,7 +14,13 @@ from typing import Any, Protocol
 import msgspec
 from aiohttp import web
 
-from shoal.base.errors import NotFound, NotPermitted, RegistryUnavailable, UsageError
+from shoal.base.errors import (
+    NotFound,
+    NotPermitted,
+    RegistryUnavailable,
+    StreamUnavailable,
+    UsageError,
+)
 from shoal.base.ids import StreamId, parse_stream_id
 from shoal.base.outbox_requests import (
     BODY_BYTES_MAX,
@@ -143,7 +149,7 @@ class OutboxRoutes:
         if self._door is None:
             raise not_found("this node has no outbox: add [outbox] to its network file")
         shown = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        if not hmac.compare_digest(shown.encode(), self._door.token.encode()):
+        if not hmac.compare_digest(shown.encode(errors="replace"), self._door.token.encode()):
             raise web.HTTPUnauthorized(
                 text=problem(
                     "this is not the outbox's token: send `Authorization: Bearer TOKEN` with the"
@@ -187,4 +193,5 @@ _STATUS: tuple[tuple[type[Exception], type[web.HTTPException]], ...] = (
     (UsageError, web.HTTPBadRequest),
     (StoreError, web.HTTPServiceUnavailable),
     (RegistryUnavailable, web.HTTPServiceUnavailable),
+    (StreamUnavailable, web.HTTPServiceUnavailable),
 )

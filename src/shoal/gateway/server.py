@@ -11,6 +11,8 @@ It is bound to loopback unless told otherwise. Stream ids contain slashes: write
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -19,7 +21,15 @@ from aiohttp import hdrs, web
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
 from shoal.gateway.answers import json_answer, problem
-from shoal.gateway.config import QUESTION_BYTES_MAX, GatewayConfig, is_loopback, split_listen
+from shoal.gateway.config import (
+    HANDSHAKE_S,
+    IDLE_S,
+    QUESTION_BYTES_MAX,
+    GatewayConfig,
+    is_loopback,
+    split_listen,
+)
+from shoal.gateway.connections import Entrance, connections_max
 from shoal.gateway.doors import Doors
 from shoal.gateway.feeds import Feeds
 from shoal.gateway.guard import Guard
@@ -41,6 +51,7 @@ from shoal.storage.disk import StoreDisk
 
 SHUTDOWN_S = 1.0  # what a request under way gets when the node stops
 LINGER_S = 1.0  # what is left of a body that was refused is read for so long: it may be large
+BACKLOG = 1024  # connections that the kernel has accepted and we have not: a crowd may come at once
 API_VERSION = "1"
 
 
@@ -72,6 +83,7 @@ class Gateway:
         self._host = host
         self._extras = tuple(extras)
         self._runner: web.AppRunner | None = None
+        self._listening: asyncio.Server | None = None
         self._overview = Overview(host, tracker, disk, self.metrics, bridge)
         self._logs = Logs(None if disk is None else disk.store, host.node, keeps)
         self._topic_logs = topic_logs or Logs(None, host.node, topics=True)
@@ -118,19 +130,22 @@ class Gateway:
         self.table.add_to(app.router)
         for extra in self._extras:
             extra.add_routes(app.router)
-        runner = web.AppRunner(
-            app, access_log=None, shutdown_timeout=SHUTDOWN_S, lingering_time=LINGER_S
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=SHUTDOWN_S,
+            lingering_time=LINGER_S,
+            keepalive_timeout=IDLE_S,
         )
-        await runner.setup()
+        await self._runner.setup()
         try:
-            await web.TCPSite(runner, host, port, ssl_context=tls, backlog=1024).start()
+            self._listening = await self._listen(self._runner, host, port, tls)
         except OSError as error:
-            await runner.cleanup()
+            await self._stop_serving()
             raise UsageError(
                 f"gateway listen = {listen!r}: {error.strerror or error}: choose another port"
             ) from error
-        self._runner = runner
-        bound: Any = runner.addresses[0]
+        bound = self._listening.sockets[0].getsockname()
         name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         self.address = f"{'http' if tls is None else 'https'}://{name}:{bound[1]}"
         return self.address
@@ -140,12 +155,34 @@ class Gateway:
         if self.metrics.observe in self._host.observers:
             self._host.observers.remove(self.metrics.observe)
         await self.feeds.close()
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.cleanup()
+        await self._stop_serving()
         self._overview.close()
         self._logs.close()
         self._topic_logs.close()
+
+    async def _listen(
+        self, runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> asyncio.Server:
+        assert runner.server is not None  # it is set up
+        entrance = Entrance(
+            runner.server, connections_max(), lambda: self.metrics.answered("other", 503)
+        )
+        return await asyncio.get_running_loop().create_server(
+            entrance,
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
+            backlog=BACKLOG,
+        )
+
+    async def _stop_serving(self) -> None:
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.close()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
 
     async def _describe(self, request: web.Request) -> web.Response:
         return json_answer(document(self.table.routes, API_VERSION))

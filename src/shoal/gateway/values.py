@@ -18,6 +18,7 @@ from shoal.base.errors import (
     RegistryUnavailable,
     SearchUnavailable,
     ShoalError,
+    StreamUnavailable,
     TopicUnavailable,
     UsageError,
 )
@@ -113,6 +114,7 @@ _STATUS: tuple[tuple[type[ShoalError], type[web.HTTPException]], ...] = (
     (RegistryRefused, web.HTTPForbidden),
     (UsageError, web.HTTPBadRequest),
     (HistoryUnavailable, web.HTTPServiceUnavailable),
+    (StreamUnavailable, web.HTTPServiceUnavailable),
     (TopicUnavailable, web.HTTPServiceUnavailable),
     (SearchUnavailable, web.HTTPServiceUnavailable),
     (RegistryUnavailable, web.HTTPServiceUnavailable),

@@ -14,15 +14,18 @@ from datetime import datetime
 from heapq import heapify, heapreplace
 from time import time_ns
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import msgspec
 
 from shoal.base.errors import HistoryUnavailable, NotFound, OffsetExpired, UsageError
 from shoal.base.ids import INT63_MAX, NodeId, StreamId, parse_node_id
-from shoal.base.offsets import Offset, parse_offset
+from shoal.base.offsets import PartitionOffset
+from shoal.base.units import MS_NS
 from shoal.identity.stream_message import Position
 from shoal.node.messages import LOST, FromLog, Gap, Message, Unreadable, message_of
 from shoal.node.positions import Chains, Standing
+from shoal.node.progress import Place, Places, Progress, parse_places
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.commands import (
@@ -68,7 +71,7 @@ class Last(msgspec.Struct, frozen=True):
             raise UsageError(f"Last({self.count!r}): give a whole number, 1 or more")
 
 
-Start = str | datetime | Last | Offset
+Start = str | datetime | Last
 
 
 class PartitionRead:
@@ -169,21 +172,27 @@ class NodeHistory:
                 reads.append(read)
             yield reads
 
-    async def messages(self, commands: Sequence[ReadHistory]) -> AsyncIterator[Message]:
+    async def messages(
+        self, commands: Sequence[ReadHistory], progress: Progress | None
+    ) -> AsyncIterator[Message]:
         """Messages of one or several partitions; what storage lacks shows as a gap."""
-        chains = Chains()
+        chains = chains_of(progress)
         async with self.open(commands) as reads:
+            await until_begun(reads, progress)
             async for read, row in merged(reads):
                 arrived = arrived_of(read.command, row)
                 gap = False
                 if row.seq is None:  # a log is in the order of arrival: nothing follows from it
-                    gap = chains.standing(row.message) is Standing.GAP
+                    standing = chains.standing(row.message)
+                    if standing is Standing.SEEN:
+                        continue
+                    gap = standing is Standing.GAP
                     chains.took(row.message)
                 found: MessageArrived | Unreadable = arrived
                 if self.keys is not None:
                     await self.keys.obtain(row.message)
                     found = self.keys.opened(arrived)
-                yield message_of(found, Gap(None, LOST) if gap else None)
+                yield message_of(found, Gap(None, LOST) if gap else None, progress)
 
     async def keep(self, stream: StreamId, signed: bytes, copies: int) -> None:
         """Return when so many storage nodes have a message on disk."""
@@ -237,16 +246,55 @@ def arrived_of(command: ReadHistory, row: HistoryRow, *, gap: bool = False) -> M
     now_ns = time_ns()
     if row.seq is None or not isinstance(command.what, LogRange):
         return MessageArrived(row.message, 0, now_ns, gap)
-    return FromLog(row.message, 0, now_ns, gap, command.what.log, row.seq)
+    place = PartitionOffset(UUID(bytes=command.what.log), row.seq)
+    return FromLog(row.message, 0, now_ns, gap, place)
+
+
+async def until_begun(reads: Sequence[PartitionRead], progress: Progress | None) -> None:
+    """Wait for the first rows, or for what went wrong."""
+    for read in reads:
+        row = await read.peek()
+        if row is not None and progress is not None and isinstance(read.command.what, LastMessages):
+            id = row.message.id
+            progress.begin_at(id.partition, (id.timestamp_ms, id.sequence))
+
+
+def chains_of(progress: Progress | None) -> Chains:
+    """What a reader that comes back was given."""
+    chains = Chains()
+    for partition, place in {} if progress is None else progress.begin.items():
+        if place.given:
+            chains.resume(partition, place)
+    return chains
 
 
 # What an application asks for
 
 
+def where(start: Start) -> Start | Places:
+    """What the text of an offset says; any other start as it is."""
+    if isinstance(start, str) and start.lstrip().startswith("{"):
+        return parse_places(start)
+    return start
+
+
+def progress_of(start: Start | Places, partitions: Sequence[int]) -> Progress:
+    """How far a reader has come that begins there."""
+    if isinstance(start, Places):
+        return Progress(start.partitions)
+    if start == LATEST:
+        begin_ms = time_ns() // MS_NS
+    elif isinstance(start, datetime):
+        begin_ms = _milliseconds("start", start)
+    else:
+        return Progress()
+    return Progress(dict.fromkeys(partitions, Place((begin_ms, 0))))
+
+
 def reads_of(
     stream: StreamId,
     partitions: Sequence[int],
-    start: Start,
+    start: Start | Places,
     end: datetime | None = None,
     publisher: str | None = None,
 ) -> list[ReadHistory]:
@@ -259,12 +307,11 @@ def reads_of(
     ]
 
 
-def _what(start: Start, end: Position | None, partition: int) -> What:
-    if isinstance(start, str) and start.lstrip().startswith("{"):
-        start = parse_offset(start)
-    if isinstance(start, Last | Offset) and end is not None:
+def _what(start: Start | Places, end: Position | None, partition: int) -> What:
+    if isinstance(start, Last | Places) and end is not None:
+        given = repr(start) if isinstance(start, Last) else "an offset"
         raise UsageError(
-            f"start={start!r} reads up to the newest message: give no end, or a time to start at"
+            f"start={given} reads up to the newest message: give no end, or a time to start at"
         )
     match start:
         case "earliest":
@@ -276,19 +323,25 @@ def _what(start: Start, end: Position | None, partition: int) -> What:
             return MessageRange(begin, end)
         case Last(count):
             return LastMessages(count)
-        case Offset(places):
-            place = places.get(partition)
-            if place is None:
-                return MessageRange()
-            if place.minus:
-                raise UsageError(
-                    f"this offset leaves out rows of {len(place.minus)} other logs: "
-                    "only a pipeline can read on from it"
-                )
-            return LogRange(place.log.bytes, place.seq)
+        case Places(places):
+            return _after(places.get(partition))
     raise UsageError(
         f"start={start!r}: give 'earliest', a datetime, Last(100), or the offset of a message"
     )
+
+
+def _after(place: Place | None) -> What:
+    if place is None:
+        return MessageRange()
+    log = place.log
+    if log is None:
+        return MessageRange(Position(*place.begin))
+    if log.minus:
+        raise UsageError(
+            f"this offset leaves out rows of {len(log.minus)} other logs: "
+            "only a pipeline can read on from it"
+        )
+    return LogRange(log.log.bytes, log.seq)
 
 
 def _milliseconds(name: str, when: datetime) -> int:

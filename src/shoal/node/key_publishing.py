@@ -97,19 +97,19 @@ class KeyPublisher:
         assert published.audience is not None  # or _prepare has raised
         return None if published.audience.is_public else published.sealing.sealer
 
-    async def announce(self, key: GroupKey) -> bool:
-        """Give a key of the outbox to all readers of its stream; False if everybody may read."""
+    async def announce(self, key: GroupKey) -> list[bytes] | None:
+        """Give a key of the outbox to all readers of its stream: what was signed, which is the
+        caller's to have kept. None if everybody may read."""
         stream = key.stream
         if await self.sealer(stream) is None:
-            return False
+            return None
         published = self._streams[stream]
         assert published.audience is not None  # there is a sealer
         readers = self._readers(published.audience)[: published.sealing.config.readers_max]
         wraps = [ToWrap(key, reader.public) for reader in readers if reader.public is not None]
-        for content in await self._wrapped(wraps):
-            await self._announce(stream, content)
+        signed = [await self._announce(stream, content) for content in await self._wrapped(wraps)]
         self._made(key)
-        return True
+        return signed
 
     def unkept(self, stream: StreamId) -> list[bytes]:
         """Announcements that storage nodes may not have; it is the caller's to have them kept."""

@@ -85,8 +85,9 @@ class NodeKeys:
         for signed in self._publisher.unkept(stream):
             await self._history.keep(stream, signed, copies)
 
-    async def announce(self, key: GroupKey) -> bool:
-        """Give a key that was not made here to all readers; False if everybody may read."""
+    async def announce(self, key: GroupKey) -> list[bytes] | None:
+        """Give a key that was not made here to all readers: what was signed, to be kept by the
+        caller. None if everybody may read."""
         return await self._publisher.announce(key)
 
     # Reading

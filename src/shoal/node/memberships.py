@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from shoal.base.errors import NotPermitted, RegistryUnavailable, ShoalError, UsageError
+from shoal.base.errors import (
+    NotPermitted,
+    RegistryUnavailable,
+    ShoalError,
+    StreamUnavailable,
+    UsageError,
+)
 from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.kernel.access import Permission
 from shoal.node.network_file import NetworkFile
@@ -109,7 +115,7 @@ class Memberships:
             self.machine  # noqa: B018  it may have been closed meanwhile
         except TimeoutError:
             await self._exit(stream, membership, subscription)
-            raise UsageError(self._no_answer(stream, membership.problem)) from None
+            raise StreamUnavailable(self._no_answer(stream, membership.problem)) from None
         except BaseException:
             await self._exit(stream, membership, subscription)
             raise

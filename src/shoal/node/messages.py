@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
-from shoal.base.offsets import Offset, PartitionOffset, format_offset
+from shoal.base.offsets import PartitionOffset
+from shoal.base.units import MS_NS
 from shoal.identity.stream_message import BINARY, ENCRYPTED, JSON, TEXT
+from shoal.node.progress import Mark, Progress, Step
 from shoal.protocols.streams.commands import MessageArrived
 
 Content = Any  # what JSON can say, or str, or bytes
@@ -45,8 +46,7 @@ class Unreadable(msgspec.Struct, frozen=True):
 class FromLog(MessageArrived, frozen=True, gc=False):
     """A message that was read from a storage node's log."""
 
-    log: bytes = b""
-    seq: int = 0
+    place: PartitionOffset | None = None
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -57,10 +57,9 @@ class Message(msgspec.Struct, frozen=True):
     hops: int
     received_ns: int
     gap_before: Gap | None = None
-    offset: Offset | None = None
-    """Where to read on after this one, if it was read from a log."""
     undecryptable: str | None = None
     """Why the content, which is encrypted, is None: NO_KEY or BROKEN."""
+    _mark: Mark | None = None
 
     @property
     def stream(self) -> StreamId:
@@ -76,8 +75,14 @@ class Message(msgspec.Struct, frozen=True):
         """When it was published, by the publisher's clock."""
         return datetime.fromtimestamp(self.id.timestamp_ms / 1000, UTC)
 
-    def as_json(self) -> bytes:
-        """One line for programs; bytes come as base64."""
+    @property
+    def offset(self) -> str | None:
+        """Where to go on after this one and all that came before it, in every partition:
+        `subscribe(start=message.offset)`. Text to be stored; None if one publisher's were read."""
+        return None if self._mark is None else self._mark.offset()
+
+    def as_json(self, *, offset: bool = False) -> bytes:
+        """One line for programs, with the offset if that is wanted; bytes come as base64."""
         line = {
             "stream": self.id.stream,
             "partition": self.id.partition,
@@ -90,8 +95,8 @@ class Message(msgspec.Struct, frozen=True):
         }
         if self.undecryptable is not None:
             line["undecryptable"] = self.undecryptable
-        if self.offset is not None:
-            line["offset"] = format_offset(self.offset)
+        if offset:
+            line["offset"] = self.offset
         try:
             return _json_encoder.encode(line)
         except RecursionError:  # just shallow enough to be read, and one level deeper here
@@ -125,23 +130,23 @@ def decode_content(content_type: int, content: bytes) -> Content:
     return content
 
 
-def message_of(found: MessageArrived | Unreadable, gap: Gap | None) -> Message:
-    """A message for the application."""
+def message_of(
+    found: MessageArrived | Unreadable, gap: Gap | None, progress: Progress | None
+) -> Message:
+    """A message for the application, which has come so far with it."""
     arrived = found.arrived if isinstance(found, Unreadable) else found
     undecryptable = found.reason if isinstance(found, Unreadable) else None
     verified = arrived.message
     if verified.content_type == ENCRYPTED and undecryptable is None:
         undecryptable = NO_KEY  # this node has no registry, and so no keys
-    offset = None
-    if type(arrived) is FromLog:
-        place = PartitionOffset(UUID(bytes=arrived.log), arrived.seq)
-        offset = Offset({verified.id.partition: place})
+    place = arrived.place if isinstance(arrived, FromLog) else None
+    step = Step(verified.id, arrived.received_ns // MS_NS, place)
     return Message(
         verified.id,
         None if undecryptable else decode_content(verified.content_type, verified.content),
         arrived.hops,
         arrived.received_ns,
         gap,
-        offset,
         undecryptable,
+        None if progress is None else progress.gave(step),
     )

@@ -315,12 +315,12 @@ class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def load_network_file(path: str | Path) -> NetworkFile:
     """Read a network file; errors name the file, the field and the remedy."""
     path = Path(path)
-    if not path.is_file():
-        raise NotFound(
-            f"no network file {path}: `shoal up` makes one, with a network on this machine; or"
-            " write one (see docs/network-file.md)"
-        )
     try:
+        if not path.is_file():
+            raise NotFound(
+                f"no network file {path}: `shoal up` makes one, with a network on this machine; or"
+                " write one (see docs/network-file.md)"
+            )
         table = msgspec.toml.decode(path.read_bytes())
         if "folder" in table:
             raise ConfigError("folder: no such field: paths begin at the file's own folder")

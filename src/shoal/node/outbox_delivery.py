@@ -57,10 +57,11 @@ class Delivery:
         self._node: NodeId = machine.node
         host.listeners.append(_heard)
 
-    async def announce(self, key: GroupKey) -> bool:
-        """Give a key to those who may read its stream; False if everybody may: it is not needed."""
+    async def announce(self, key: GroupKey) -> list[bytes] | None:
+        """Give a key to those who may read its stream: what was signed, for `until_kept`. None if
+        everybody may: it is not needed."""
         await self._stay(key.stream)
-        return self._keys is not None and await self._keys.announce(key)
+        return None if self._keys is None else await self._keys.announce(key)
 
     async def send(self, stream: StreamId, messages: Sequence[VerifiedMessage]) -> None:
         """Return when all of them are on their way to our neighbours."""
@@ -76,9 +77,12 @@ class Delivery:
                 await asyncio.sleep(NEIGHBOUR_S)
             await asyncio.sleep(0)  # others have their turn
 
-    async def until_kept(self, stream: StreamId, messages: Sequence[VerifiedMessage]) -> None:
-        """Return when a storage node has all of them on disk, or the stream has none. All of one
-        chain, in order; HistoryUnavailable if no storage node answers."""
+    async def until_kept(
+        self, stream: StreamId, messages: Sequence[VerifiedMessage], announced: Sequence[bytes]
+    ) -> None:
+        """Return when a storage node has all of them on disk, and what announced their key, or the
+        stream has none. All of one chain, in order; HistoryUnavailable if no storage node answers.
+        """
         first, last = messages[0].id, messages[-1].id
         command = CountDurable(
             stream,
@@ -90,6 +94,8 @@ class Delivery:
             len(messages),
         )
         try:
+            for signed in announced:  # or nobody could read the rows once we are gone
+                await self._history.keep(stream, signed, 1)
             # A storage node that keeps whatever is brought to it joins the stream with this one.
             await self._history.keep(stream, messages[-1].signed, 1)
             pause_s, before = COUNT_S, -1

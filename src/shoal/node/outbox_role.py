@@ -70,6 +70,15 @@ class OutboxState(msgspec.Struct, frozen=True):
     queries: list[QueryState]
 
 
+class _Part(msgspec.Struct, frozen=True):
+    """Rows of a query that go out together."""
+
+    sending: Sending
+    messages: list[VerifiedMessage]
+    announced: list[bytes]
+    """What gave their key to the readers, signed."""
+
+
 class OutboxRole:
     """Made before the host, started after it."""
 
@@ -174,15 +183,16 @@ class OutboxRole:
         assert delivery is not None  # it was started
         part = await self._signed(delivery, number, -1)
         while part is not None:
-            sending, messages = part
-            await delivery.send(sending.stream, messages)
+            stream, place = part.sending.stream, part.sending.place
+            await delivery.send(stream, part.messages)
             # The next one is signed while storage nodes write this one down.
-            following = asyncio.ensure_future(self._signed(delivery, number, sending.place))
+            following = asyncio.ensure_future(self._signed(delivery, number, place))
             try:
-                await self._insist(partial(delivery.until_kept, sending.stream, messages))
+                kept = partial(delivery.until_kept, stream, part.messages, part.announced)
+                await self._insist(kept)
             finally:
                 part = await following
-            await self._do(self.outbox.done, number, sending.place)
+            await self._do(self.outbox.done, number, place)
 
     async def _insist(self, work: Callable[[], Awaitable[None]]) -> None:
         """Try until it works: what was sealed is to be published, however long it takes."""
@@ -197,16 +207,16 @@ class OutboxRole:
                 self.problem = str(error)
                 await asyncio.sleep(RETRY_S)
 
-    async def _signed(
-        self, delivery: Delivery, number: int, after: int
-    ) -> tuple[Sending, list[VerifiedMessage]] | None:
+    async def _signed(self, delivery: Delivery, number: int, after: int) -> _Part | None:
         """The next part of a query as messages: whenever it is asked for, the same bytes."""
         sending = await self._do(self.outbox.begin, number, after, self._now_ns())
         if sending is None:
             return None
         key = GroupKey.derived(self._key, first_id(self._key.address, sending))
-        seal = Sealer(key).seal if await delivery.announce(key) else None
-        return sending, await self._do(sign_rows, self._key, sending, seal)
+        announced = await delivery.announce(key)
+        seal = None if announced is None else Sealer(key).seal
+        messages = await self._do(sign_rows, self._key, sending, seal)
+        return _Part(sending, messages, announced or [])
 
     async def _sweep(self) -> None:
         while True:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from shoal.base.ids import MessageId, NodeId
+from shoal.node.progress import Place
 from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.protocols.streams.placed import place
@@ -70,6 +71,11 @@ class Chains:
             known = begin is None or before < begin or (floor is not None and before <= floor[0])
             return Standing.NEXT if known else Standing.GAP
         return Standing.NEXT if before <= last else Standing.GAP
+
+    def resume(self, partition: int, place: Place) -> None:
+        """A reader comes back: it was given these."""
+        for (publisher, chain), number in place.given.items():
+            self._last[publisher, partition, chain] = number
 
     def took(self, message: VerifiedMessage) -> None:
         """A message was given to the application."""

@@ -9,7 +9,8 @@ history will come to it. Then what waits is put behind history: what was seen is
 message before it is missing, one that was still on its way to storage when history was read, that
 chain is read again. The last messages of a chain that has gone quiet show no gap: so the newest
 part of history is read once more a little later, and so is what was let go since. While storage
-does not answer, live messages do not wait for it: what is missing before them is a gap.
+does not answer, live messages do not wait for it: what is missing before them is a gap. A partition
+that was not asked for is new, and should be whole from when we came.
 
 A log is in the order of arrival, so a late message is one that was not told, whatever was told of
 its chain. What was published before we came, and is live all the same, may lie before the offset:
@@ -21,19 +22,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from time import time_ns
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from shoal.base.errors import ShoalError
+from shoal.base.bounded_queue import BoundedQueue
+from shoal.base.errors import InvariantViolated, ShoalError
+from shoal.base.ids import MessageId
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import Position
-from shoal.node.history import NodeHistory, PartitionRead, arrived_of, merged
-from shoal.node.positions import Chains, Number, Standing
+from shoal.node.history import (
+    NodeHistory,
+    PartitionRead,
+    arrived_of,
+    chains_of,
+    merged,
+    until_begun,
+)
+from shoal.node.positions import Number, Standing
+from shoal.node.subscription import Subscription, bytes_of
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.duplicates import BEGINNING
 from shoal.protocols.streams.history.commands import (
@@ -44,12 +53,10 @@ from shoal.protocols.streams.history.commands import (
     ReadHistory,
 )
 
-if TYPE_CHECKING:
-    from shoal.node.subscription import Subscription
-
 UNDER_WAY_MS = 10_000  # a message older than this is in storage by now, or will never be
 PAUSES_S = (0.0, 0.25, 0.5, 1.0)  # between looks for one that is under way
 SETTLE_S = 2.0  # then the newest part of history is read once more
+FILL_S = 4.0  # for what lies before live messages: a silent storage node has 3, then the next one
 AWAY_S = 10.0  # storage that gave no answer is not asked again before
 OVER_S = 300.0  # copies older than the freshness window of live messages do not come any more
 
@@ -65,9 +72,11 @@ class Splice:
     ) -> None:
         self._subscription = subscription
         self._history = history
-        self._commands = commands
-        self._chains = Chains()
-        self._waiting: deque[MessageArrived] = deque()
+        self._commands = {command.partition: command for command in commands}
+        self._chains = chains_of(subscription.progress)
+        self._waiting: BoundedQueue[MessageArrived] = BoundedQueue(
+            subscription.queue_max, subscription.queue_bytes_max
+        )
         self._direct = False
         self._wake = asyncio.Event()
         self._joined_ms = time_ns() // MS_NS
@@ -86,6 +95,8 @@ class Splice:
 
     def live(self, arrived: MessageArrived) -> None:
         """A message came over the overlay; never waits."""
+        if arrived.message.id.partition not in self._commands:
+            self._add(arrived.message.id)
         if self._direct:
             standing = self._chains.standing(arrived.message)
             if standing is Standing.SEEN:
@@ -95,9 +106,8 @@ class Splice:
                 self._take(arrived, gap=self._gap_of_next(arrived))
                 return
             self._direct = False
-        if len(self._waiting) >= self._subscription.queue_max:
-            self._look_again(self._waiting.popleft())
-        self._waiting.append(arrived)
+        for gone in self._waiting.put(arrived, bytes_of(arrived)):
+            self._look_again(gone)
         self._wake.set()
 
     async def begin(self) -> None:
@@ -117,12 +127,35 @@ class Splice:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
-            if not task.cancelled() and task.exception() is not None and self._begun.done():
-                log.error("history and live could not be put together", exc_info=task.exception())
+
+    def _add(self, id: MessageId) -> None:
+        """A partition that the stream had not when we came."""
+        came = Position(self._joined_ms, 0)
+        self._commands[id.partition] = ReadHistory(id.stream, id.partition, MessageRange(came))
+        self._chains.begin[id.partition] = (came.timestamp_ms, came.sequence)
 
     # The task
 
     async def _run(self) -> None:
+        try:
+            await self._put_together()
+        except Exception as error:
+            if not self._begun.done():
+                raise
+            log.exception("history and live could not be put together")
+            self._subscription.fail(_broken(error))
+            self._let_through()
+
+    def _let_through(self) -> None:
+        """From here on all is live, whatever is missing."""
+        self._subscription.spliced()
+        while self._waiting:
+            arrived = self._waiting.take()
+            standing = self._chains.standing(arrived.message)
+            if standing is not Standing.SEEN:
+                self._take(arrived, gap=standing is Standing.GAP)
+
+    async def _put_together(self) -> None:
         try:
             await self._read_history()
         except ShoalError as error:
@@ -147,10 +180,10 @@ class Splice:
 
     async def _read_history(self) -> None:
         first: dict[int, Position] = {}
-        counts = dict.fromkeys([command.partition for command in self._commands], 0)
-        async with self._history.open(self._commands) as reads:
-            for read in reads:
-                await read.peek()
+        asked = list(self._commands.values())
+        counts = {command.partition: 0 for command in asked}
+        async with self._history.open(asked) as reads:
+            await until_begun(reads, self._subscription.progress)
             self._begun.set_result(None)
             async for read, row in merged(reads):
                 id = row.message.id
@@ -160,7 +193,7 @@ class Splice:
                     await self._tell(read, row)
                 else:
                     await self._tell_logged(read, row, row.seq)
-        for command in self._commands:
+        for command in asked:
             begin = _whole_from(command, counts[command.partition], first.get(command.partition))
             if type(command.what) is LogRange:
                 begin = (self._joined_ms - UNDER_WAY_MS, 0)  # older ones are before the offset
@@ -172,7 +205,7 @@ class Splice:
         await self._subscription.room()
         arrived = arrived_of(read.command, row)
         if not again and self._chains.standing(row.message) is Standing.GAP:
-            await self._fill(arrived, old=False)  # it may have come to storage before its time
+            await self._fill(arrived, live=False)  # it may have come to storage before its time
             await self._subscription.room()
         standing = self._chains.standing(row.message)
         if standing is not Standing.SEEN:
@@ -194,15 +227,14 @@ class Splice:
         """Put what waits behind what was told."""
         while self._waiting:
             await self._subscription.room()
-            arrived = self._waiting.popleft()
+            arrived = self._waiting.take()
             if self._comes_by_log(arrived):
                 self._look_again(arrived)
                 continue
             standing = self._chains.standing(arrived.message)
             gap = self._gap_of_next(arrived)
             if standing is Standing.GAP:
-                await self._fill(arrived)
-                await self._subscription.room()
+                await self._fill_before(arrived)
                 standing = self._chains.standing(arrived.message)
                 gap = standing is Standing.GAP and self._is_told(arrived)
             if standing is not Standing.SEEN:
@@ -247,25 +279,36 @@ class Splice:
         id = arrived.message.id
         return id.partition not in self._seqs or self._chains.last(id) is not None
 
-    async def _fill(self, arrived: MessageArrived, *, old: bool = True) -> None:
-        """Get what is missing before a message, if it is to be had; also if it is old."""
+    async def _fill_before(self, arrived: MessageArrived) -> None:
+        """What is missing before a live message, which waits meanwhile."""
+        try:
+            await self._fill(arrived, live=True)
+            await self._subscription.room()
+        except Exception:
+            self._waiting.put_back(arrived, bytes_of(arrived))
+            raise
+
+    async def _fill(self, arrived: MessageArrived, *, live: bool) -> None:
+        """Get what is missing before a message, if it is to be had; before a live one also if it
+        is old, but within a time."""
         previous = arrived.message.previous
         assert previous is not None  # or nothing would be missing
         under_way = time_ns() // MS_NS - previous.timestamp_ms < UNDER_WAY_MS
-        if not (under_way or old):
+        if not (under_way or live):
             return
+        patience_s = FILL_S if live else None
         for pause_s in PAUSES_S if under_way else PAUSES_S[:1]:
             if pause_s and _now_s() > self._settled_s:
                 return
             await asyncio.sleep(pause_s)
-            if not await self._read_again(self._gap_before(arrived, previous)):
+            if not await self._read_again(self._gap_before(arrived, previous), patience_s):
                 return
             if self._chains.standing(arrived.message) is not Standing.GAP:
                 return
 
     def _gap_before(self, arrived: MessageArrived, previous: Position) -> ReadHistory:
         id = arrived.message.id
-        command = next(c for c in self._commands if c.partition == id.partition)
+        command = self._commands[id.partition]
         if type(command.what) is LogRange:
             return self._rest_of_log(command, command.what)
         last = self._chains.whole_to(id)
@@ -282,8 +325,7 @@ class Splice:
         what did not fit meanwhile."""
         let_go, self._let_go, self._tail_s = self._let_go, {}, math.inf
         first, self._tail_read = not self._tail_read, True
-        for command in self._commands:
-            partition = command.partition
+        for partition, command in list(self._commands.items()):
             if not first and partition not in let_go:
                 continue
             begin = (self._joined_ms - UNDER_WAY_MS, 0) if first else let_go[partition]
@@ -298,18 +340,19 @@ class Splice:
         begin = max(begin, self._chains.begin.get(command.partition, BEGINNING))
         return ReadHistory(command.stream, command.partition, MessageRange(Position(*begin)))
 
-    async def _read_again(self, command: ReadHistory) -> bool:
-        """If it fails, what is missing is told as a gap: live goes on."""
+    async def _read_again(self, command: ReadHistory, patience_s: float | None = None) -> bool:
+        """If it fails, or takes too long, what is missing is told as a gap: live goes on."""
         if _now_s() < self._away_s:
             return False
         try:
-            async with self._history.open([command]) as reads:
-                async for read, row in merged(reads):
+            async with self._history.open([command]) as (read,):
+                while (row := await _within(patience_s, read)) is not None:
+                    await read.advance()
                     if row.seq is not None:
                         await self._tell_logged(read, row, row.seq, again=True)
                     elif self._chains.standing(row.message) is not Standing.SEEN:
                         await self._tell(read, row, again=True)
-        except ShoalError:
+        except (ShoalError, TimeoutError):
             self._away_s = _now_s() + AWAY_S
             return False
         finally:
@@ -319,6 +362,22 @@ class Splice:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
+
+
+async def _within(patience_s: float | None, read: PartitionRead) -> HistoryRow | None:
+    """The next row; the time that the reader takes for it does not count."""
+    async with asyncio.timeout(patience_s):
+        return await read.peek()
+
+
+def _broken(error: Exception) -> InvariantViolated:
+    """What a subscriber is told of a fault of ours."""
+    broken = InvariantViolated(
+        f"history and live could not be put together ({error!r}): what follows is live,"
+        " and what is missing before it comes with a new subscription"
+    )
+    broken.__cause__ = error
+    return broken
 
 
 def _whole_from(command: ReadHistory, count: int, first: Position | None) -> Number:

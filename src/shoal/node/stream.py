@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, StreamId
-from shoal.node.history import EARLIEST, LATEST, Start, reads_of
+from shoal.node.history import EARLIEST, LATEST, Start, progress_of, reads_of, where
 from shoal.node.messages import Content, Message, encode_content
 from shoal.node.partitions import Key
 from shoal.node.splice import Splice
@@ -47,8 +48,13 @@ class Stream:
         the same one (see node/partitions.py); without either, partitions take turns.
         Waits while neighbours cannot keep up, but not for ever for one that is stuck. If it is to
         be durable, returns when a storage node (or so many of them) has it on disk, and raises
-        HistoryUnavailable if none says so: it is published all the same.
+        HistoryUnavailable if none says so: it is published all the same. Raises StreamUnavailable
+        while the stream's tracker does not answer.
         """
+        if durable < 0:
+            raise UsageError(
+                f"durable={durable}: give how many storage nodes must have it, or True"
+            )
         content_type, data = encode_content(content)
         partition = self._node.partitions.choose(self.id, key, partition)
         return await self._node.publish(self.id, data, content_type, partition, int(durable))
@@ -68,8 +74,10 @@ class Stream:
         carries all of it.
         """
         chosen = self._node.partitions.chosen(self.id, partitions)
-        commands = [] if start == LATEST else reads_of(self.id, self._all(chosen), start)
-        subscription = Subscription(queue_max, chosen, self._node.keys)
+        wanted, begin = self._all(chosen), where(start)
+        commands = [] if begin == LATEST else reads_of(self.id, wanted, begin)
+        progress = progress_of(begin, wanted)
+        subscription = Subscription(queue_max, chosen, self._node.keys, progress)
         splice = Splice(subscription, self._node.history, commands) if commands else None
         if splice is not None:
             subscription.follow(splice)
@@ -97,8 +105,10 @@ class Stream:
         """History from start to end, both included, as it is iterated over: no faster, and no more
         of it is held than a page for each partition. Several partitions come merged by time."""
         chosen = self._all(self._node.partitions.chosen(self.id, partitions))
-        commands = reads_of(self.id, chosen, start, end, publisher)
-        return self._node.history.messages(commands)
+        begin = where(start)
+        commands = reads_of(self.id, chosen, begin, end, publisher)
+        progress = progress_of(begin, chosen) if publisher is None else None
+        return self._node.history.messages(commands, progress)
 
     def _all(self, chosen: frozenset[int] | None) -> list[int]:
         return sorted(range(self.partitions) if chosen is None else chosen)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from time import time_ns
 from typing import TYPE_CHECKING
 
+from shoal.base.bounded_queue import BoundedQueue
 from shoal.base.errors import ShoalError, UsageError
 from shoal.base.ids import INT63_MAX, KEYS_PARTITION
-from shoal.base.units import S_NS
+from shoal.base.units import KIB, MIB, S_NS
 from shoal.node.messages import LOST, SLOW, Gap, Message, Unreadable, message_of
+from shoal.node.progress import Progress
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.keys.waiting import Waiting
 from shoal.protocols.streams.messages import VerifiedMessage
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from shoal.node.splice import Splice
 
 QUEUE_MESSAGES_MAX = 10_000  # 15 seconds of the busiest stream that we know
+QUEUE_BYTES_MIN = 64 * MIB  # of them: a burst of the largest, and what a machine can spare
+QUEUE_BYTES_EACH = 4 * KIB  # whoever wants a longer queue gets so much for each of its messages
 AHEAD_MAX = 256  # messages of history that wait for their reader: the next page comes meanwhile
 
 
@@ -34,11 +37,17 @@ class Subscription:
         queue_max: int = QUEUE_MESSAGES_MAX,
         partitions: frozenset[int] | None = None,
         keys: NodeKeys | None = None,
+        progress: Progress | None = None,
     ) -> None:
         if queue_max < 1:
             raise UsageError(f"a queue of {queue_max} messages: give 1 or more")
         self.queue_max = queue_max
-        self._queue: deque[MessageArrived | Unreadable | ShoalError] = deque()
+        self.progress = progress or Progress()
+        """How far the application has come."""
+        self.queue_bytes_max = max(QUEUE_BYTES_MIN, queue_max * QUEUE_BYTES_EACH)
+        self._queue: BoundedQueue[MessageArrived | Unreadable | ShoalError] = BoundedQueue(
+            queue_max, self.queue_bytes_max
+        )
         self._splice: Splice | None = None  # while history and live are being put together
         self._partitions = partitions  # None: all of them
         self._missed = 0
@@ -73,14 +82,12 @@ class Subscription:
             self._keys.want(arrived.message)
             self._wait_on()
 
-    def _put(self, found: MessageArrived | Unreadable) -> None:
-        if len(self._queue) >= self.queue_max:
-            dropped = self._queue.popleft()
+    def _put(self, found: MessageArrived | Unreadable | ShoalError) -> None:
+        for dropped in self._queue.put(found, bytes_of(found)):
             if isinstance(dropped, Unreadable):
                 dropped = dropped.arrived
             self._missed_gap |= isinstance(dropped, ShoalError) or dropped.gap_before
             self._missed += 1
-        self._queue.append(found)
         self._wake.set()
 
     # Keys
@@ -129,12 +136,14 @@ class Subscription:
 
     def fail(self, error: ShoalError) -> None:
         """History could not be read to its end: said in its place."""
-        self._queue.append(error)
-        self._wake.set()
+        self._put(error)
 
     async def room(self) -> None:
         """Wait until the reader has taken most of what is there."""
-        while len(self._queue) >= min(self.queue_max, AHEAD_MAX):
+        queue = self._queue
+        while (
+            len(queue) >= min(self.queue_max, AHEAD_MAX) or queue.size_bytes >= queue.bytes_max // 2
+        ):
             self._taken.clear()
             await self._taken.wait()
 
@@ -155,12 +164,12 @@ class Subscription:
                 raise StopAsyncIteration
             self._wake.clear()
             await self._wake.wait()
-        arrived = self._queue.popleft()
+        arrived = self._queue.take()
         self._taken.set()
         if isinstance(arrived, ShoalError):
             raise arrived
         of = arrived.arrived if isinstance(arrived, Unreadable) else arrived
-        return message_of(arrived, self._gap_before(of))
+        return message_of(arrived, self._gap_before(of), self.progress)
 
     def _gap_before(self, arrived: MessageArrived) -> Gap | None:
         missed, self._missed = self._missed, 0
@@ -168,3 +177,11 @@ class Subscription:
         if not missed:
             return Gap(None, LOST) if lost else None
         return Gap(None if lost else missed, SLOW)
+
+
+def bytes_of(found: MessageArrived | Unreadable | ShoalError) -> int:
+    """What it takes in memory, all but: the content is there twice, as it was signed, too."""
+    if isinstance(found, ShoalError):
+        return 0
+    message = (found.arrived if isinstance(found, Unreadable) else found).message
+    return len(message.content) + len(message.signed)

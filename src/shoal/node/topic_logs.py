@@ -113,6 +113,11 @@ class TopicLogs:
             await asyncio.gather(gathering, return_exceptions=True)
 
     async def _append(self, topic: StreamId, events: list[Event]) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._append_now, topic, events)
+
+    def _append_now(self, topic: StreamId, events: list[Event]) -> None:
+        """In the thread: the store may be busy, with a look into it as with a row."""
         at = self.store.stream_heads(topic).get(0)
         horizon_ms, now_ns = 0 if at is None else at.horizon_ms, time_ns()
         kept = []
@@ -123,5 +128,4 @@ class TopicLogs:
                 log.warning("event %s is left out: it is of %s", event.cid, event.created)
             elif created_ms >= horizon_ms:
                 kept.append(event_message(event.descriptor, encode_descriptor(event.descriptor)))
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self.store.append, kept, now_ns)
+        self.store.append(kept, now_ns)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
-from time import time_ns
 from typing import Any
 
 from shoal.base.errors import OversizedMessage, RemoteError, UsageError
@@ -33,11 +33,13 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
+from shoal.runtime.clock import Clock
 from shoal.runtime.dialler import Dialler
 from shoal.runtime.disk import DiskThread
 from shoal.runtime.pairs import NUMBER, WORDS, Pairs, closed
 from shoal.runtime.room import Room
 from shoal.runtime.timers import Timers
+from shoal.runtime.unsent import WantedBack
 from shoal.runtime.verifier import Verifier
 from shoal.transport.port import Frame, Link, Listener, Transport
 
@@ -62,16 +64,19 @@ class RuntimeHost(Host):
         limits: HostLimits | None = None,
         disk: Disk | None = None,
         access: AccessPort | None = None,
+        wanted_back: Mapping[type, Machine] | None = None,
     ) -> None:
+        """Of the messages that are wanted back, a machine gets those that never left."""
         super().__init__(node, machines, limits)
         self.connections: dict[NodeId, Link] = {}
         self.observers: list[Observer] = []
         self.listeners: list[Callable[[Any], None]] = []
         self._loop = asyncio.get_running_loop()
-        self._latest_ns = 0  # the system clock steps back now and then; machines must not see it
+        self._clock = Clock()
         self._rng = rng
         self._codec_of = {kind: codec for codec in codecs for kind in codec.messages}
         self._codecs = {codec.number: codec for codec in codecs}
+        self._wanted_back = WantedBack(codecs, self.machines, wanted_back or {})
         self._timers = Timers(partial(self._guard, self.timer_fired))
         self._since_s: dict[NodeId, float] = {}
         self._pairs = Pairs(self._keep)
@@ -103,18 +108,20 @@ class RuntimeHost(Host):
         return addresses
 
     async def stop(self) -> None:
-        """Close everything, flushed; no task, thread, timer or socket is left."""
+        """Close everything, flushed; no task, thread, timer or socket is left. Each part is closed
+        also if one fails, or if this is cancelled, which cuts off the waiting for one of them."""
         self._running = False
         self._timers.clear()
         first = [self.connections[peer] for peer in self._pairs.part_all()]
         self.connections.clear()
-        await self._dialler.close()
-        await asyncio.gather(*map(closed, first))
-        for transport in self._transports:
-            await transport.close()
-        await self._verifier.close()
-        if self._disk is not None:
-            await self._disk.close()
+        async with AsyncExitStack() as stack:  # which begins with the last
+            if self._disk is not None:
+                stack.push_async_callback(self._disk.close)
+            stack.push_async_callback(self._verifier.close)
+            for transport in reversed(self._transports):
+                stack.push_async_callback(transport.close)
+            await self._dialler.close()
+            await asyncio.gather(*map(closed, first))
 
     async def issue(self, machine: Machine, command: Any, token: Hashable = None) -> None:
         """The local application wants something: what the machine says of it at once has been
@@ -131,10 +138,7 @@ class RuntimeHost(Host):
     # Time
 
     def now_ns(self) -> int:
-        now_ns = time_ns()
-        if now_ns > self._latest_ns:
-            self._latest_ns = now_ns
-        return self._latest_ns
+        return self._clock.now_ns()
 
     def set_timer(self, slot: int, key: Hashable, delay_ns: int) -> None:
         if self._running:
@@ -146,12 +150,8 @@ class RuntimeHost(Host):
     # Links: what the Host asks for
 
     def dial(self, contact: Contact) -> None:
-        peer = contact.node
-        self._dialler.dial(
-            contact,
-            opened=self._connected,
-            failed=lambda reason: self._guard(self.dial_failed, peer, reason),
-        )
+        failed = partial(self._guard, self.dial_failed, contact.node)
+        self._dialler.dial(contact, opened=self._connected, failed=failed)
 
     def dial_problem(self, peer: NodeId) -> str | None:
         """Why the last dial to a peer failed, for messages to people."""
@@ -237,16 +237,14 @@ class RuntimeHost(Host):
         pair = self._pairs.part(peer) if link in self._pairs else None
         if pair is None:
             if in_use:
-                self._forget(peer)
-                self._guard(self.link_closed, peer, reason)
+                self._gone(link, reason)
             return
         if reason == "closed" or not (in_use or pair.moved):
             # All that was said on it is here, or nothing was said: the other one goes on.
             if in_use:
                 self._keep(pair.other(link))
         elif in_use:
-            self._forget(peer)
-            self._guard(self.link_closed, peer, reason)
+            self._gone(link, reason)
             self._adopt(pair.other(link))
         else:  # what was said on it last is lost, and only a new link tells both sides so
             self._guard(self.drop_link, peer, reason)
@@ -366,6 +364,12 @@ class RuntimeHost(Host):
         if peer in self._room:
             self._room.note(peer, high=False)
             self._guard(lambda: self.queue_changed(peer, high=False))
+
+    def _gone(self, link: Link, reason: str) -> None:
+        """The connection that we talked over is no more, and not we closed it."""
+        peer = link.peer.node
+        self._forget(peer)
+        self._guard(self.link_closed, peer, reason, self._wanted_back.of(link))
 
     def _forget(self, peer: NodeId) -> Link | None:
         self._room.note(peer, high=False)

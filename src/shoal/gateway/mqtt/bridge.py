@@ -17,14 +17,17 @@ from typing import Any, Literal
 
 import msgspec
 
-from shoal.base.errors import NotPermitted, RegistryRefused, ShoalError
+from shoal.base.errors import NotPermitted, RegistryRefused, ShoalError, UsageError
 from shoal.base.ids import StreamId
 from shoal.gateway.doors import LATEST, PublishOptions, StreamDoor, show_message_id
 from shoal.gateway.mqtt.packets import Publish, matches
 from shoal.gateway.mqtt.session import Address, Session
+from shoal.identity.group_key import SEALED_OVERHEAD_BYTES
 from shoal.identity.stream_message import CONTENT_BYTES_MAX
 
 MARK = "shoal-stream"
+TAKEN_BYTES_MAX = CONTENT_BYTES_MAX - SEALED_OVERHEAD_BYTES
+"""Of content, as it is published: the stream may be one that is encrypted."""
 REMEMBERED_MAX = 10_000
 RETRY_S = 5.0
 
@@ -50,6 +53,10 @@ class BridgeConfig(msgspec.Struct, frozen=True):
     mappings: Sequence[Mapped]
 
 
+class CannotPass(UsageError):
+    """A message that the other side can never take, however often it is tried."""
+
+
 class Bridge:
     """One broker and the streams of this node."""
 
@@ -59,7 +66,7 @@ class Bridge:
         self.sent = 0
         """Messages of streams that were handed to the broker, or wait for it."""
         self.refused = 0
-        """Messages of the broker that no stream takes: too large, or not permitted."""
+        """Messages that the other side cannot take: too large, too deep, or not permitted."""
         self._door = door
         self._version = config.address.version
         self._inward = [one for one in config.mappings if one.direction != "out"]
@@ -71,6 +78,12 @@ class Bridge:
         # A stream brings a message before the one who published it knows its id.
         self._publishing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
+        self._broken: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """What keeps messages from being passed on now, for people; None if all is well."""
+        return self._broken or self.session.problem
 
     @property
     def connected(self) -> bool:
@@ -83,11 +96,13 @@ class Bridge:
         return self.refused + self.session.dropped
 
     def start(self) -> None:
-        """Begin; problems are in the log, and in `session.problem`."""
+        """Begin; problems are in the log, and in `problem`."""
         self._tasks = [
             asyncio.create_task(self.session.run()),
             *[asyncio.create_task(self._follow(one)) for one in self._outward],
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
 
     async def close(self) -> None:
         """Stop; what is not acknowledged yet is lost."""
@@ -107,21 +122,16 @@ class Bridge:
         for one in self._inward:
             if not matches(one.topic, message.topic) or (MARK, one.stream) in message.marks:
                 continue
-            if len(message.payload) > CONTENT_BYTES_MAX // 2:  # base64 in JSON takes more
-                self.refused += 1
-                continue
-            content = content_of(message.payload)
-            if one.is_pattern:
-                content = {"topic": message.topic, "payload": content}
             try:
+                content = content_for(one, message)
                 async with self._publishing:
                     options = PublishOptions(key=message.topic)
                     id = await self._door.publish(one.stream, content, options)
                     self._came_in.note(show_message_id(id))
                 self.taken += 1
-            except (NotPermitted, RegistryRefused) as error:
+            except (CannotPass, NotPermitted, RegistryRefused) as error:
                 self.refused += 1  # it would be the same the next time
-                log.warning("%s takes nothing from MQTT: %s", one.stream, error)
+                log.warning("%s takes no message of %r: %s", one.stream, message.topic, error)
 
     # To the broker
 
@@ -140,11 +150,23 @@ class Bridge:
             await asyncio.sleep(RETRY_S)
 
     def _send(self, one: Mapped, content: Any) -> None:
-        payload = payload_of(content)
+        try:
+            payload = payload_of(content)
+        except CannotPass as error:
+            self.refused += 1
+            log.warning("a message of %s does not go to MQTT: %s", one.stream, error)
+            return
         if self._version == "3.1.1" and one.direction == "both":
             self._went_out.note(_digest(one.topic, payload))
         self.session.send(Publish(one.topic, payload, marks=((MARK, one.stream),)))
         self.sent += 1
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Nobody waits for these tasks: one that breaks must not do so in silence."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._broken = f"{type(error).__name__}: {error}: restart this node"
+            log.error("a part of the MQTT bridge has ended", exc_info=error)
 
 
 class _Remembered:
@@ -178,10 +200,30 @@ def content_of(payload: bytes) -> Any:
 
 
 def payload_of(content: Any) -> bytes:
-    """The same the other way: bytes and text as they are, the rest as JSON."""
+    """The same the other way: bytes and text as they are, the rest as JSON; CannotPass if not."""
     if isinstance(content, bytes):
         return content
-    return content.encode() if isinstance(content, str) else msgspec.json.encode(content)
+    try:
+        return content.encode() if isinstance(content, str) else msgspec.json.encode(content)
+    except (ValueError, RecursionError) as error:
+        raise CannotPass(
+            f"it cannot be written as JSON ({error}): send something simpler"
+        ) from None
+
+
+def content_for(one: Mapped, message: Publish) -> Any:
+    """What a stream gets of a message; CannotPass if it can take nothing of it. JSON is written
+    here: it may be longer than the payload, and whoever publishes it goes no deeper into it."""
+    content = content_of(message.payload)
+    if one.is_pattern:
+        content = {"topic": message.topic, "payload": content}
+    written = payload_of(content)
+    if len(written) > TAKEN_BYTES_MAX:
+        raise CannotPass(
+            f"{len(message.payload)} bytes of payload are {len(written)} as content, and"
+            f" {TAKEN_BYTES_MAX} are the most: send less at a time"
+        )
+    return content if isinstance(content, str | bytes) else msgspec.Raw(written)
 
 
 def _digest(topic: str, payload: bytes) -> str:

@@ -17,6 +17,7 @@ from shoal.base.units import MIB
 Version = Literal["3.1.1", "5"]
 
 PACKET_BYTES_MAX = 1 * MIB
+_HEAD_BYTES = 2 + 65_535 + 2  # of a message in version 3.1.1: the longest topic, and an id
 RECEIVE_MAX = 32
 """What a broker may send before it has to wait for us (3.1.2.11.3)."""
 SESSION_S = 24 * 3600
@@ -61,6 +62,15 @@ class Publish(msgspec.Struct, frozen=True):
     """User properties; version 5 only."""
 
 
+class TooLarge(msgspec.Struct, frozen=True):
+    """A message that was passed over. Version 3.1.1 only: in 5 a broker knows what we take, but
+    here it would send the message again after every break, and nothing behind it."""
+
+    topic: str
+    id: int | None
+    size_bytes: int
+
+
 class PubAck(msgspec.Struct, frozen=True):
     """A message of ours is the broker's now; a code of 128 or more: it does not want it."""
 
@@ -85,7 +95,7 @@ class Disconnected(msgspec.Struct, frozen=True):
     code: int
 
 
-Packet = ConnAck | Publish | PubAck | SubAck | PingResp | Disconnected
+Packet = ConnAck | Publish | TooLarge | PubAck | SubAck | PingResp | Disconnected
 
 
 # Writing
@@ -191,30 +201,44 @@ class Reader:
     def __init__(self, version: Version) -> None:
         self._version: Version = version
         self._bytes = bytearray()
+        self._cut = 0  # bytes of the first packet that are let go already
 
     def feed(self, data: bytes) -> Iterator[Packet]:
         """Packets that are complete now; RemoteError if this is no MQTT."""
         self._bytes += data
-        while True:
-            size = self._whole()
-            if size is None:
+        while (sizes := self._sizes()) is not None:
+            header, length = sizes
+            if length > PACKET_BYTES_MAX:
+                self._keep_head(header, length)
+            end = header + length - self._cut
+            if len(self._bytes) < end:
                 return
-            header, length = size
-            raw = bytes(self._bytes[: header + length])
-            del self._bytes[: header + length]
-            yield _decode(self._version, raw[0], raw[header:])
+            raw = bytes(self._bytes[:end])
+            del self._bytes[:end]
+            self._cut = 0
+            packet = _decode(self._version, raw[0], raw[header:])
+            if length > PACKET_BYTES_MAX and isinstance(packet, Publish):
+                packet = TooLarge(packet.topic, packet.id, length)
+            yield packet
 
-    def _whole(self) -> tuple[int, int] | None:
-        """Bytes of the first packet's header and of its body, if all of them are there."""
+    def _keep_head(self, header: int, length: int) -> None:
+        """Let go of what has come of a message that is too large, but for its head."""
+        if self._version == "5" or self._bytes[0] >> 4 != PUBLISH:
+            raise OversizedMessage(f"a packet of {length} bytes")
+        head, end = header + _HEAD_BYTES, header + length - self._cut
+        gone = max(0, min(len(self._bytes), end) - head)
+        del self._bytes[head : head + gone]
+        self._cut += gone
+
+    def _sizes(self) -> tuple[int, int] | None:
+        """Bytes of the first packet's header and of its body, if all of the header is there."""
         length = 0
         for at in range(1, 5):
             if at >= len(self._bytes):
                 return None
             length |= (self._bytes[at] & 0x7F) << (7 * (at - 1))
             if not self._bytes[at] & 0x80:
-                if length > PACKET_BYTES_MAX:
-                    raise OversizedMessage(f"a packet of {length} bytes")
-                return (at + 1, length) if len(self._bytes) > at + length else None
+                return at + 1, length
         raise MalformedMessage("the length of a packet does not end")
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 
+from shoal.base.bounded_queue import BoundedQueue
 from shoal.base.errors import RemoteError, ShoalError
+from shoal.base.units import MIB
 from shoal.gateway.mqtt import packets
 from shoal.gateway.mqtt.packets import (
     ConnAck,
@@ -27,6 +28,7 @@ from shoal.gateway.mqtt.packets import (
     Publish,
     Reader,
     SubAck,
+    TooLarge,
     Version,
 )
 
@@ -34,7 +36,9 @@ KEEP_ALIVE_S = 30
 CONNECT_S = 10.0
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 WAITING_MAX = 10_000
-"""Messages for a broker that is away; then the oldest go."""
+WAITING_BYTES_MAX = 64 * MIB
+"""Messages for a broker that is away; beyond either bound the oldest go. Most have a few hundred
+bytes, but one may have half a megabyte."""
 UNDER_WAY_MAX = 64
 REFUSED = 128  # codes from here on
 READ_BYTES = 64 * 1024
@@ -65,11 +69,12 @@ class Session:
         self.connected = False
         self.problem: str | None = "not connected yet"
         self.dropped = 0
-        """Messages that waited too long for a broker that was away, or that it did not want."""
+        """Messages that waited too long for a broker that was away, or that it did not want; and
+        those of its own that are too large to be read."""
         self._address = address
         self._filters = filters
         self._take = take
-        self._waiting: deque[Publish] = deque()
+        self._waiting: BoundedQueue[Publish] = BoundedQueue(WAITING_MAX, WAITING_BYTES_MAX)
         self._under_way: dict[int, Publish] = {}
         self._next_id = 0
         self._under_way_max = UNDER_WAY_MAX
@@ -78,10 +83,7 @@ class Session:
 
     def send(self, message: Publish) -> None:
         """A message for the broker; never waits."""
-        if len(self._waiting) >= WAITING_MAX:
-            self._waiting.popleft()
-            self.dropped += 1
-        self._waiting.append(message)
+        self.dropped += len(self._waiting.put(message, len(message.payload)))
         self._push()
 
     async def run(self) -> None:
@@ -105,8 +107,13 @@ class Session:
 
     async def _connect_and_talk(self) -> None:
         at, reader = self._address, Reader(self._address.version)
-        async with asyncio.timeout(CONNECT_S):
-            stream, writer = await asyncio.open_connection(at.host, at.port, ssl=at.tls)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                stream, writer = await asyncio.open_connection(at.host, at.port, ssl=at.tls)
+        except UnicodeError as error:  # a label of the name is empty, or too long
+            raise BrokerProblem(
+                f"{at.host!r} is no name of a host ({error}): mend broker under [mqtt]"
+            ) from error
         try:
             writer.write(packets.connect(at.version, at.who, KEEP_ALIVE_S))
             async with asyncio.timeout(CONNECT_S):
@@ -168,6 +175,16 @@ class Session:
                 await self._take(packet)
                 if packet.id is not None:
                     writer.write(packets.puback(packet.id))
+            case TooLarge():
+                self.dropped += 1
+                log.warning(
+                    "a message of %r is passed over: it has %d bytes, and %d are the most",
+                    packet.topic,
+                    packet.size_bytes,
+                    packets.PACKET_BYTES_MAX,
+                )
+                if packet.id is not None:
+                    writer.write(packets.puback(packet.id))
             case PubAck():
                 if self._under_way.pop(packet.id, None) is not None and packet.code >= REFUSED:
                     self.dropped += 1
@@ -189,7 +206,7 @@ class Session:
             return
         while self._waiting and len(self._under_way) < self._under_way_max:
             id = self._new_id()
-            message = msgspec.structs.replace(self._waiting.popleft(), id=id)
+            message = msgspec.structs.replace(self._waiting.take(), id=id)
             raw = packets.publish(self._address.version, message)
             if len(raw) > self._bytes_max:
                 self.dropped += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.base.errors import UsageError
+from shoal.base.errors import StreamUnavailable
 from shoal.base.ids import NodeId, show_node_id
 from shoal.base.units import MS_NS
 from shoal.protocols.streams.absence import Absence
@@ -40,7 +40,7 @@ class StreamState(msgspec.Struct):
         if self.is_open:
             return False
         if len(self.held) >= held_max:
-            raise UsageError(
+            raise StreamUnavailable(
                 f"{self.overlay.stream}: {len(self.held)} messages wait for a first neighbour; "
                 f"is tracker {show_node_id(self.overlay.tracker)} reachable?"
             )

@@ -1,0 +1,261 @@
+"""The bridge and a broker that sends again whatever is not acknowledged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Literal
+
+import pytest
+
+from shoal.base.errors import StreamUnavailable
+from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.cli.gateway_doors import doors_of
+from shoal.gateway.doors import PublishOptions, StreamDoor
+from shoal.gateway.mqtt import packets
+from shoal.gateway.mqtt import session as mqtt_session
+from shoal.gateway.mqtt.bridge import Bridge, BridgeConfig, Mapped
+from shoal.gateway.mqtt.packets import Credentials, Publish, Version
+from shoal.gateway.mqtt.session import Address, Session
+from tests.node.network import Town, contents, in_town, run, take
+from tests.transport.recorder import until
+
+STREAM = StreamId("0x" + "ab" * 20 + "/speeds")
+CONNACK = {"3.1.1": bytes.fromhex("20020000"), "5": bytes.fromhex("2003000000")}
+
+
+class Broker:
+    """Sends its messages in order to whoever connects, from the first that was not acknowledged."""
+
+    def __init__(self, version: Version) -> None:
+        self.messages: list[Publish] = []
+        self.acknowledged: list[int] = []
+        self.visits = 0
+        self._version: Version = version
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Address]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            yield Address("127.0.0.1", port, Credentials("bridge"), self._version)
+        finally:
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.visits += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                kind, body = await _packet(reader)
+                if kind == packets.CONNECT:
+                    writer.write(CONNACK[self._version])
+                elif kind == packets.SUBSCRIBE:
+                    for message in self.messages:
+                        if message.id not in self.acknowledged:
+                            writer.write(packets.publish(self._version, message))
+                elif kind == packets.PUBACK:
+                    self.acknowledged.append(int.from_bytes(body[:2], "big"))
+        writer.close()
+
+
+async def _packet(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    kind, length, place = (await reader.readexactly(1))[0] >> 4, 0, 0
+    while True:
+        byte = (await reader.readexactly(1))[0]
+        length |= (byte & 0x7F) << place
+        place += 7
+        if not byte & 0x80:
+            return kind, await reader.readexactly(length)
+
+
+class Door:
+    """A node that publishes nothing."""
+
+    def __init__(self, *answers: Exception | None) -> None:
+        self.asked = 0
+        self._answers = list(answers)
+
+    async def publish(self, stream: StreamId, content: Any, options: PublishOptions) -> MessageId:
+        self.asked += 1
+        answer = self._answers.pop(0) if self._answers else None
+        if answer is not None:
+            raise answer
+        return MessageId(stream, 0, self.asked, 0, NodeId(bytes(20)), "c")
+
+    @asynccontextmanager
+    async def subscribe(self, *asked: Any) -> AsyncIterator[Any]:
+        raise ZeroDivisionError("nobody has thought of this")
+        yield
+
+    def read(self, *asked: Any) -> Any:
+        raise AssertionError("nobody reads history")
+
+
+@asynccontextmanager
+async def bridged(
+    door: StreamDoor,
+    address: Address,
+    topic: str = "city/+/speed",
+    direction: Literal["in", "out"] = "in",
+) -> AsyncIterator[Bridge]:
+    bridge = Bridge(door, BridgeConfig(address, [Mapped(topic, STREAM, direction)]))
+    bridge.start()
+    try:
+        yield bridge
+    finally:
+        await bridge.close()
+
+
+def numbered(payloads: Sequence[bytes]) -> list[Publish]:
+    return [Publish("city/7/speed", payload, id) for id, payload in enumerate(payloads, 1)]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"\x01" * 90_000,
+        b"[" + b",".join([b"1e9"] * 60_000) + b"]",
+        b"\xff" * 500_000,
+        b"x" * 530_000,
+    ],
+    ids=["control characters", "short numbers", "base64", "large"],
+)
+def test_a_message_that_no_stream_takes_does_not_hold_up_what_comes_behind_it(
+    payload: bytes,
+) -> None:
+    async def scenario(town: Town) -> None:
+        (node,) = await town.move_in()
+        door = doors_of(node).streams
+        assert door is not None
+        broker = Broker("5")
+        broker.messages = numbered([b"1", payload, b"2"])
+        stream = await node.open_stream(STREAM)
+        async with (
+            stream.subscribe() as messages,
+            broker.open() as address,
+            bridged(door, address) as bridge,
+        ):
+            got = contents(await take(messages, 2))
+            await until(lambda: broker.acknowledged == [1, 2, 3])
+            assert (bridge.taken, bridge.refused, bridge.dropped) == (2, 1, 1)
+            assert (bridge.problem, broker.visits) == (None, 1)
+        assert got == [{"topic": "city/7/speed", "payload": number} for number in (1, 2)]
+
+    in_town(scenario)
+
+
+def test_lists_of_any_depth_hold_up_nothing() -> None:
+    """Of some depth they can be read, but not be written with something around them."""
+    lists = [b"[" * depth + b"]" * depth for depth in range(860, 1000)]
+
+    async def scenario(town: Town) -> None:
+        (node,) = await town.move_in()
+        door = doors_of(node).streams
+        assert door is not None
+        broker = Broker("5")
+        broker.messages = numbered([*lists, b"2"])
+        async with broker.open() as address, bridged(door, address) as bridge:
+            await until(lambda: broker.acknowledged == list(range(1, len(lists) + 2)))
+            assert (bridge.taken + bridge.refused, broker.visits) == (len(lists) + 1, 1)
+
+    in_town(scenario)
+
+
+def test_a_message_that_is_just_small_enough_gets_through() -> None:
+    async def scenario(town: Town) -> None:
+        (node,) = await town.move_in()
+        door = doors_of(node).streams
+        assert door is not None
+        broker = Broker("5")
+        broker.messages = numbered([b"[" + b"7," * 100_000 + b"7]", b"x" * 500_000])
+        stream = await node.open_stream(STREAM)
+        async with (
+            stream.subscribe() as messages,
+            broker.open() as address,
+            bridged(door, address),
+        ):
+            numbers, text = contents(await take(messages, 2))
+        assert numbers["payload"] == [7] * 100_001
+        assert text["payload"] == "x" * 500_000
+
+    in_town(scenario)
+
+
+def test_in_the_old_version_a_packet_of_any_size_is_passed_over() -> None:
+    async def main() -> None:
+        broker = Broker("3.1.1")
+        broker.messages = numbered([bytes(2 * packets.PACKET_BYTES_MAX), b"2"])
+        async with broker.open() as address, bridged(Door(), address) as bridge:
+            await until(lambda: broker.acknowledged == [1, 2])
+            assert (bridge.taken, bridge.dropped, broker.visits) == (1, 1, 1)
+
+    run(main())
+
+
+def test_a_message_is_tried_again_while_the_tracker_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mqtt_session, "RETRY_S", (0.01,))
+
+    async def main() -> None:
+        broker, away = Broker("5"), StreamUnavailable("no answer from tracker")
+        broker.messages = numbered([b"1", b"2"])
+        async with broker.open() as address, bridged(Door(away, away), address) as bridge:
+            await until(lambda: broker.acknowledged == [1, 2])
+            assert (bridge.taken, bridge.refused, broker.visits) == (2, 0, 3)
+
+    run(main())
+
+
+def test_a_message_that_no_broker_takes_is_counted_and_the_rest_goes_on() -> None:
+    async def main() -> None:
+        bridge = Bridge(Door(), BridgeConfig(Address("x", 1, Credentials("me")), []))
+        one = Mapped("a", STREAM, "out")
+        deep: list[Any] = []
+        for _ in range(2_000):
+            deep = [deep]
+        bridge._send(one, deep)
+        bridge._send(one, {"b": 1})
+        assert (bridge.refused, bridge.sent) == (1, 1)
+
+    run(main())
+
+
+def test_what_waits_for_a_broker_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mqtt_session, "WAITING_BYTES_MAX", 100)
+
+    async def nobody(message: Publish) -> None:
+        raise AssertionError("nothing comes")
+
+    session = Session(Address("x", 1, Credentials("me")), [], nobody)
+    for payload in (b"a" * 60, b"b" * 40, b"c" * 50, b"d" * 200):
+        session.send(Publish("t", payload))
+    assert session.dropped == 3
+    assert session._waiting.take().payload == b"d" * 200
+
+
+def test_a_broker_whose_name_cannot_be_one_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        address = Address("a..b", 1883, Credentials("me"))
+        async with bridged(Door(), address) as bridge:
+            await until(lambda: "is no name of a host" in (bridge.problem or ""))
+            assert not bridge._tasks[0].done()
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    run(main())
+
+
+def test_a_part_that_breaks_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        broker = Broker("5")
+        async with broker.open() as address, bridged(Door(), address, "a", "out") as bridge:
+            await until(lambda: bridge.connected and bridge.problem is not None)
+            assert bridge.problem == (
+                "ZeroDivisionError: nobody has thought of this: restart this node"
+            )
+
+    with caplog.at_level(logging.ERROR, "shoal.gateway"):
+        run(main())
+    assert "a part of the MQTT bridge has ended" in caplog.text
