@@ -142,11 +142,11 @@ def test_what_else_the_readme_types(
     assert out.splitlines()[-1].endswith('{"title":"Air in Kallio","pm25":7.1}')
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize("number", range(6))
 def test_the_examples_of_the_api_page_work(up: dict[str, Any], number: int) -> None:
     page = (ROOT / "docs" / "api.md").read_text()
     examples = [text for text in blocks(page) if text.startswith("import ")]
-    assert len(examples) == 5
+    assert len(examples) == 6
     exec(compile(examples[number], "docs/api.md", "exec"), {"__name__": "__main__"})
 
 

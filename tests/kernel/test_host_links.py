@@ -9,14 +9,14 @@ from shoal.base.units import S_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, Effect, OpenLink, Send
 from shoal.kernel.fake_host import FakeHost
-from shoal.kernel.host import HostLimits
+from shoal.kernel.host import HOST, HostLimits
 from shoal.kernel.inputs import Input, LinkClosed, LinkFailed, LinkOpened, MessageReceived
 from shoal.kernel.records import LinkDown, LinkUp, Undeliverable
 from tests.support.machines import Echo, Note, Scripted, peer_id
 
 ME, A, B, C = (peer_id(n) for n in range(1, 5))
 PARKED_NS = 10 * S_NS
-LIMITS = HostLimits(parked_ns=PARKED_NS, soft_links_max=2)
+LIMITS = HostLimits(parked_ns=PARKED_NS, parked_links_max=2, soft_links_max=2)
 
 
 def two_machines() -> tuple[FakeHost, Scripted, Scripted]:
@@ -192,6 +192,34 @@ def test_a_claim_released_and_renewed_while_dialling_needs_one_dial() -> None:
     assert host.dialled == [Contact(A)]
     host.dial_failed(A, "refused")
     assert first.heard() == [LinkFailed(A, "x", "refused")]
+
+
+# Too many that nobody wants
+
+
+def test_of_too_many_parked_links_the_oldest_goes() -> None:
+    host, first, _ = two_machines()
+    for peer in (A, B, C):
+        host.link_opened(peer)
+    assert host.hung_up == [A]
+    assert host.records[-1] == LinkDown(A, "crowded-out")
+    assert (HOST, A) not in host.timers
+    host.command(first, [claim(B)])
+    host.link_opened(A)
+    assert host.hung_up == [A], "B is wanted now, and counts no more"
+    host.command(first, [CloseLink(B, "x")])
+    assert host.hung_up == [A, C], "B has begun to wait once more: C is the oldest"
+    host.advance(PARKED_NS)
+    assert host.hung_up == [A, C, A, B]
+
+
+def test_a_parked_link_that_is_gone_makes_room() -> None:
+    host, _, _ = two_machines()
+    host.link_opened(A)
+    host.link_closed(A, "gone")
+    host.link_opened(B)
+    host.link_opened(C)
+    assert host.hung_up == []
 
 
 # Failures

@@ -31,7 +31,7 @@ from tests.support.machines import Echo, Note, Other, peer_id
 ME = peer_id(99)
 PEERS = [peer_id(n) for n in range(3)]
 PURPOSES = ["left", "right"]
-LIMITS = HostLimits(parked_ns=10 * S_NS, soft_links_max=1)
+LIMITS = HostLimits(parked_ns=10 * S_NS, parked_links_max=2, soft_links_max=1)
 ACCEPTS = [(Note,), (Echo,), (Other,)]
 
 peers = st.sampled_from(PEERS)
@@ -225,9 +225,11 @@ class HostWalk(RuleBasedStateMachine):
 
     @invariant()
     def idle_links_are_parked(self) -> None:
-        for peer in self.host.up:
-            if not self.host.links.is_claimed(peer):
-                assert (HOST, peer) in self.host.timers
+        idle = [peer for peer in self.host.up if not self.host.links.is_claimed(peer)]
+        assert set(self.host.links.parked) == set(idle)
+        assert len(idle) <= LIMITS.parked_links_max
+        for peer in idle:
+            assert (HOST, peer) in self.host.timers
 
     def teardown(self) -> None:
         """Without claims, and after parking, nothing is left."""

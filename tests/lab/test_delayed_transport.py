@@ -133,6 +133,15 @@ async def test_frames_come_in_order_and_after_the_delay(pair: Pair) -> None:
 
 
 @far_apart
+async def test_what_has_not_left_is_known_as_it_was_sent(pair: Pair) -> None:
+    near, _ = await pair.connected()
+    near.send(7, b"in this turn")
+    assert near.unsent() == [(7, b"in this turn")]
+    await until(lambda: pair.b.told.frames)
+    assert near.unsent() == []
+
+
+@far_apart
 async def test_a_dial_takes_two_round_trips(pair: Pair) -> None:
     begin_s = asyncio.get_running_loop().time()
     near, far = await pair.connected()

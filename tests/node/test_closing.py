@@ -13,6 +13,7 @@ from shoal.base.errors import ShoalError
 from shoal.node import NetworkFile, Node
 from shoal.node import memberships as module
 from shoal.node.network_file import DhtSection, PeerEntry, SearchSection
+from shoal.transport.door import Door
 from tests.node.network import Town, contents, in_town, take
 
 NOBODY = (PeerEntry("0x" + "ab" * 20, ("ws://127.0.0.1:9",)),)
@@ -106,6 +107,25 @@ def test_a_wait_that_is_cancelled_ends_and_the_node_goes_on(
             again = await _begun(wait(node))
             again.cancel()
             await asyncio.wait([again])
+
+    asyncio.run(main())
+
+
+def test_a_close_that_is_cancelled_still_closes_every_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def take_long() -> None:
+        await asyncio.sleep(2 * HANG_S)
+
+    async def main() -> None:
+        async with asyncio.timeout(HANG_S), Node.open(ALONE) as node:
+            (door,) = node.host._doors
+            assert isinstance(door, Door)
+            with monkeypatch.context() as patch:
+                patch.setattr(node.topics, "close", take_long)
+                closing = await _begun(node.close())
+                closing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await closing
+            assert door._sock.fileno() < 0
 
     asyncio.run(main())
 

@@ -39,7 +39,7 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.records import Record, Rejected, Undeliverable
 from shoal.runtime import RuntimeHost
-from shoal.runtime import host as host_module
+from shoal.runtime import clock as clock_module
 from shoal.runtime.host import MALFORMED_MAX
 from shoal.runtime.verifier import THREAD_MIN
 from shoal.transport.memory import MemoryTransport
@@ -304,14 +304,13 @@ def test_timers_fire_once_and_may_be_replaced_and_cancelled() -> None:
     perform(scenario)
 
 
-def test_time_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_goes_on_when_the_system_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: World) -> None:
         alice = await world.enter("alice")
         first_ns = alice.host.now_ns()
-        monkeypatch.setattr(host_module, "time_ns", lambda: first_ns - 3600 * S_NS)
-        assert alice.host.now_ns() == first_ns
-        monkeypatch.setattr(host_module, "time_ns", lambda: first_ns + 5)
-        assert alice.host.now_ns() == first_ns + 5
+        monkeypatch.setattr(clock_module, "time_ns", lambda: first_ns - 3600 * S_NS)
+        await asyncio.sleep(0.01)
+        assert first_ns + 5 * MS_NS <= alice.host.now_ns() <= first_ns + 5 * S_NS
 
     perform(scenario)
 

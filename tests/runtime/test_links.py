@@ -89,6 +89,24 @@ def test_a_link_that_nobody_here_wants_is_parked_and_then_closed() -> None:
     perform(scenario)
 
 
+def test_strangers_with_keys_of_their_own_hold_so_many_links() -> None:
+    async def scenario(world: World) -> None:
+        bob = await world.enter("bob", limits=HostLimits(parked_links_max=2))
+        alice = await world.enter("alice")
+        alice.claim(bob)
+        await until(lambda: connected(alice, bob))
+        bob.claim(alice)
+        crowd = [await world.enter(f"key {number}") for number in range(5)]
+        for stranger in crowd:
+            stranger.claim(bob)
+            await until(lambda: stranger.machine.heard(LinkOpened))  # noqa: B023
+        await until(lambda: open_links(bob) == 3)
+        assert set(bob.host.connections) == {alice.id, crowd[3].id, crowd[4].id}
+        assert bob.recorded(LinkDown) == [LinkDown(one.id, "crowded-out") for one in crowd[:3]]
+
+    perform(scenario)
+
+
 def test_a_peer_whose_only_address_fails_is_reported() -> None:
     async def scenario(world: World) -> None:
         alice = await world.enter("alice")

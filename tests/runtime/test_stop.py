@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any
@@ -14,12 +15,13 @@ import uvloop
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import Effect, OpenLink, PauseReading, Send, SetTimer, Verify
+from shoal.kernel.effects import Effect, OpenLink, PauseReading, Send, SetTimer, Store, Verify
 from shoal.kernel.inputs import Input, LinkClosed, LinkFailed, LinkOpened, TimerFired, Verified
 from shoal.runtime import RuntimeHost
 from shoal.runtime.verifier import AT_ONCE_MAX
 from shoal.transport.port import Credentials, TransportLimits
 from shoal.transport.websocket import WebSocketTransport
+from tests.runtime.test_disk import SlowDisk
 from tests.runtime.world import PURPOSE, World, left_over, perform
 from tests.support.machines import Note, NoteCodec, Scripted, peer_id
 from tests.transport.recorder import until
@@ -107,6 +109,33 @@ def test_a_peer_that_does_not_read_holds_nobody_up_for_long() -> None:
         await asyncio.sleep(0.01)
         async with asyncio.timeout(10):
             await alice.host.stop()
+
+    perform(scenario)
+
+
+def test_a_stop_that_is_cancelled_still_ends_the_disk_and_keeps_what_it_was_given() -> None:
+    disk = SlowDisk()
+
+    async def scenario(world: World) -> None:
+        alice = await world.enter("alice", disk=disk)
+        bob = await world.enter("bob")
+        alice.claim(bob)
+        await until(lambda: bob.id in alice.host.connections)
+        alice.do(*[Store(b"%d" % number, b"v", number) for number in range(100)])
+        bob.do(PauseReading(alice.id))
+        alice.send(bob, *range(300), padding=10_000)
+        await asyncio.sleep(0.01)
+        stopping = asyncio.create_task(alice.host.stop())
+        for _ in range(3):  # while it waits for Bob, for the disk, and once more
+            await asyncio.sleep(0.02)
+            stopping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await stopping
+        disk.gate.release(1_000)
+        await until(lambda: disk.closed)
+        assert len(disk.values) == 100
+        await alice.host.stop()
+        await until(lambda: "shoal-disk" not in {thread.name for thread in threading.enumerate()})
 
     perform(scenario)
 

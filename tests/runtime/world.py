@@ -13,6 +13,7 @@ from shoal.base.errors import MalformedMessage, OversizedMessage
 from shoal.base.ids import NodeId
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.contact import Contact
+from shoal.kernel.disk import Disk
 from shoal.kernel.effects import Effect, OpenLink, Send
 from shoal.kernel.host import HostLimits
 from shoal.kernel.machine import Machine
@@ -96,6 +97,8 @@ class World:
         machines: Sequence[Machine] = (),
         limits: HostLimits | None = None,
         transport_limits: TransportLimits | None = None,
+        disk: Disk | None = None,
+        wanted_back: Sequence[type] = (),
         door: str = "0",
     ) -> Inhabitant:
         """A host with a key made of its name, which listens."""
@@ -103,7 +106,15 @@ class World:
         credentials = Credentials(PrivateKey.generate(entropy), entropy, ("node",))
         node = credentials.key.address
         machines = machines or [Scripted(react=react)]
-        host = RuntimeHost(node, machines, [LimitedCodec()], rng=Random(name), limits=limits)
+        host = RuntimeHost(
+            node,
+            machines,
+            [LimitedCodec()],
+            rng=Random(name),
+            limits=limits,
+            disk=disk,
+            wanted_back=dict.fromkeys(wanted_back, machines[0]),
+        )
         transport = MemoryTransport(credentials, host, transport_limits, network=self.network)
         inhabitant = Inhabitant(credentials, host, transport)
         self.inhabitants.append(inhabitant)

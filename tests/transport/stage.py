@@ -68,7 +68,7 @@ class Stage:
     """Makes actors of one kind of transport."""
 
     def __init__(self, kind: str, exits: AsyncExitStack) -> None:
-        self.scheme = kind.partition("-")[0]
+        self.scheme = _scheme(kind)
         self.network = MemoryNetwork()
         self.exchange = Exchange()
         self._exits = exits
@@ -86,7 +86,7 @@ class Stage:
     @property
     def authenticates_messages(self) -> bool:
         """Whether the link does; else TLS or DTLS does."""
-        return self.scheme not in ("wss", "webrtc")
+        return _authenticates_messages(self.scheme)
 
     async def actor(
         self,
@@ -166,6 +166,20 @@ def where_addresses_lead(scenario: Scenario) -> Callable[[str], None]:
     """The same for those that dial an address. A signal goes to an id; how calls go wrong
     instead is in test_webrtc.py."""
     return _test_of(scenario, tuple(kind for kind in KINDS if not kind.startswith("webrtc")))
+
+
+def where_links_authenticate_messages(scenario: Scenario) -> Callable[[str], None]:
+    """The same for those whose links do it themselves."""
+    kinds = tuple(kind for kind in KINDS if _authenticates_messages(_scheme(kind)))
+    return _test_of(scenario, kinds)
+
+
+def _authenticates_messages(scheme: str) -> bool:
+    return scheme not in ("wss", "webrtc")
+
+
+def _scheme(kind: str) -> str:
+    return kind.partition("-")[0]
 
 
 def _test_of(scenario: Scenario, kinds: tuple[str, ...]) -> Callable[[str], None]:

@@ -78,6 +78,27 @@ async def test_a_peer_that_does_not_read_is_given_up_at_the_bound(stage: Stage) 
 
 
 @on_every_transport
+async def test_a_link_that_is_given_up_says_what_never_left(stage: Stage) -> None:
+    a, b = await stage.actor("a", limits=LIMITS), await stage.actor("b", limits=LIMITS)
+    near, far = await a.dial(b)
+    assert near.unsent() == []
+    far.pause_reading()
+    sent = 0
+    while not a.told.losses:
+        near.send(1, sent.to_bytes(10 * KIB, "big"))
+        sent += 1
+        await asyncio.sleep(0)
+    numbers = [int.from_bytes(payload, "big") for _, payload in near.unsent()]
+    assert len(numbers) > 100
+    assert numbers == list(range(sent - len(numbers), sent))
+    far.resume_reading()
+    await until(lambda: b.told.losses)
+    read = [int.from_bytes(payload, "big") for payload in b.told.payloads_of(far)]
+    assert read == list(range(len(read)))
+    assert len(read) <= sent - len(numbers)
+
+
+@on_every_transport
 async def test_the_bound_holds_within_one_turn_of_the_loop(stage: Stage) -> None:
     a, b = await stage.actor("a", limits=LIMITS), await stage.actor("b", limits=LIMITS)
     near, _ = await a.dial(b)

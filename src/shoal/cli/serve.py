@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from shoal.cli.open_files import allow_all_files
+
 if TYPE_CHECKING:
     from shoal.explorer import ExplorerRoutes
     from shoal.node import Node
@@ -93,6 +95,7 @@ def serve(
         changes["storage"] = replace(kept, folder=str(storage.absolute()))
     if gateway is not None:
         changes["gateway"] = replace(network.gateway or GatewaySection(), listen=gateway)
+    allow_all_files()
     run_until_stopped(_serve(replace(network, **changes), stream or []))
 
 
@@ -102,14 +105,20 @@ def _absolute(source: str) -> str:
 
 
 def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
-    """Run to the end, or until SIGINT or SIGTERM, which end it in good order."""
+    """Run to the end, or until SIGINT or SIGTERM, which end it in good order. That takes seconds,
+    and further ones change nothing: what is being flushed then would be lost."""
     import signal
 
     async def stoppable() -> None:
         task = asyncio.ensure_future(main)
         loop = asyncio.get_running_loop()
+
+        def stop() -> None:
+            if not task.cancelling():
+                task.cancel()
+
         for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, task.cancel)
+            loop.add_signal_handler(name, stop)
         with suppress(asyncio.CancelledError):
             await task
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.cli.open_files import allow_all_files
 from shoal.cli.serve import open_explorer, run_until_stopped
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def up(
 
     Example: shoal up
     """
+    allow_all_files()
     run_until_stopped(_up(folder, nodes, as_json))
 
 

@@ -68,6 +68,10 @@ class HostLimits(msgspec.Struct, frozen=True):
     parked_ns: int = 10 * S_NS
     """An unclaimed link waits this long for a claim: several instruction round trips."""
 
+    parked_links_max: int = 256
+    """Unclaimed links at once: whoever makes up keys has links, and each holds a socket. As many
+    as may shake hands at once; of more, the one that has waited longest goes."""
+
     soft_links_max: int = 256
     """Soft claims (the DHT's contacts) may hold this many sockets open, as they see fit."""
 
@@ -164,12 +168,12 @@ class Host(ABC):
         self.record(HOST, LinkUp(peer))
         told = self.links.opened(peer)
         if not told:
-            self.set_timer(HOST, peer, self.limits.parked_ns)
+            self._park(peer)
         self._feed_all(told)
 
     def link_closed(self, peer: NodeId, reason: str, unsent: Unsent = ()) -> None:
-        """A connection that was up is gone; `unsent` is what the driver still held for it, and
-        goes back to the machines that sent it."""
+        """A connection that was up is gone; `unsent` is what the driver still held for it and
+        gives back to the machines that sent it."""
         self.record(HOST, LinkDown(peer, reason))
         self._feed_all(self.links.closed(peer, reason, unsent))
 
@@ -273,8 +277,15 @@ class Host(ABC):
 
     def _close_link(self, slot: int, effect: CloseLink) -> None:
         if self.links.release(effect.peer, Claim(slot, effect.purpose)):
-            self.set_timer(HOST, effect.peer, self.limits.parked_ns)
+            self._park(effect.peer)
         self._evict()
+
+    def _park(self, peer: NodeId) -> None:
+        self.set_timer(HOST, peer, self.limits.parked_ns)
+        if len(self.links.parked) > self.limits.parked_links_max:
+            oldest = next(iter(self.links.parked))
+            self.cancel_timer(HOST, oldest)
+            self.drop_link(oldest, "crowded-out")
 
     def _evict(self) -> None:
         for peer in self.links.excess_soft():

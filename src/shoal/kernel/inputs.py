@@ -41,7 +41,8 @@ class LinkFailed(Input, frozen=True, gc=False):
     """A claimed link could not be opened, or broke with messages unsent. The claim is gone.
 
     `unsent` are messages of this machine that never left, oldest first; what had left may be
-    lost as well.
+    lost as well. Over real links they are those of the kinds that it wants back, as far as they
+    waited in the queue of the link: not what the system's own buffers held.
     """
 
     peer: NodeId

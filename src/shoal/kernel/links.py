@@ -50,6 +50,8 @@ class LinkTable:
     def __init__(self, soft_links_max: int) -> None:
         self.soft: dict[NodeId, None] = {}
         """Links held by soft claims only, least recently used first."""
+        self.parked: dict[NodeId, None] = {}
+        """Links that are up and that nobody wants, the one that has waited longest first."""
         self._links: dict[NodeId, _Link] = {}
         self._soft_links_max = soft_links_max
 
@@ -75,6 +77,7 @@ class LinkTable:
         dial = peer not in self._links
         link = self._links.setdefault(peer, _Link())
         link.claims[claim] = _Held(soft)
+        self.parked.pop(peer, None)
         self.soft.pop(peer, None)
         self._rank(peer, link)
         return dial, [(claim.slot, LinkOpened(peer, claim.purpose))] if link.up else []
@@ -85,7 +88,10 @@ class LinkTable:
         if link is None or link.claims.pop(claim, None) is None:
             return False
         self._rank(peer, link)
-        return link.up and not link.claims
+        idle = link.up and not link.claims
+        if idle:
+            self.parked[peer] = None
+        return idle
 
     def use(self, peers: Iterable[NodeId]) -> None:
         """Messages leave for these peers: their links are the last to be evicted now."""
@@ -100,6 +106,8 @@ class LinkTable:
         if link.up:
             raise InvariantViolated(f"a second link to {short_node_id(peer)}: close one first")
         link.up = True
+        if not link.claims:
+            self.parked[peer] = None
         return [(c.slot, LinkOpened(peer, c.purpose)) for c in link.claims]
 
     def tell(self, peer: NodeId, claim: Claim) -> bool:
@@ -114,6 +122,7 @@ class LinkTable:
     def closed(self, peer: NodeId, reason: str, unsent: Unsent = ()) -> Told:
         """The connection is gone, and every claim with it."""
         link = self._links.pop(peer, None)
+        self.parked.pop(peer, None)
         return [] if link is None else self._lost(peer, link, reason, unsent)
 
     def failed(self, peer: NodeId, reason: str) -> Told:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -89,7 +89,13 @@ class Node(Searching):
         self.registry: RegistryRole | None = registry
         """Who may do what, if the network file names a registry."""
         self.host = RuntimeHost(
-            self.id, parts.machines, parts.codecs, rng=rng, disk=parts.disk, access=registry
+            self.id,
+            parts.machines,
+            parts.codecs,
+            rng=rng,
+            disk=parts.disk,
+            access=registry,
+            wanted_back=parts.wanted_back,
         )
         """The driver underneath, for gateways and metrics."""
         self.host.listeners.append(self._notified)
@@ -180,24 +186,21 @@ class Node(Searching):
             await self._search.door.begin()
 
     async def close(self) -> None:
-        """Leave every stream, flush, and close every link."""
+        """Leave every stream, flush, and close every link. Each part is closed also if one fails,
+        or if this is cancelled."""
         self._closed = True
-        if self.outbox is not None:
-            await self.outbox.close()
-        if self.topic_logs is not None:
-            await self.topic_logs.close()
-        if self.keys is not None:
-            await self.keys.close()
-        if self._history is not None:
-            self._history.close()
-        if self._topics is not None:
-            await self._topics.close()
-        if self._search is not None:
-            await self._search.door.close()
-        try:
-            await self._memberships.close()
-        finally:
-            await self.host.stop()
+        async with AsyncExitStack() as stack:  # which begins with the last
+            stack.push_async_callback(self.host.stop)
+            stack.push_async_callback(self._memberships.close)
+            if self._search is not None:
+                stack.push_async_callback(self._search.door.close)
+            if self._topics is not None:
+                stack.push_async_callback(self._topics.close)
+            if self._history is not None:
+                stack.callback(self._history.close)
+            for part in (self.keys, self.topic_logs, self.outbox):
+                if part is not None:
+                    stack.push_async_callback(part.close)
 
     @property
     def history(self) -> NodeHistory:

@@ -22,6 +22,7 @@ from shoal.node.storage_role import StorageRole
 from shoal.node.terms import Terms
 from shoal.node.topic_logs import TopicLogs
 from shoal.node.topic_role import TopicRole
+from shoal.protocols.search.messages import Match
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.wire import HistoryCodec
@@ -57,6 +58,8 @@ class Parts:
         self.partitions = Partitions(self.terms.partitions)
         self._registry = registry
         self.machines: list[Machine] = []
+        self.wanted_back: dict[type, Machine] = {}
+        """What goes back to the machine that sent it, if it never leaves."""
         self.codecs: list[Codec] = [StreamsCodec(), HistoryCodec(), KeysCodec()]
         self.tracker: Tracker | None = None
         self.streams: StreamNode | None = None
@@ -88,8 +91,8 @@ class Parts:
                     raise ConfigError("outbox: this node knows no tracker: add [[trackers]]")
                 self.outbox = OutboxRole(network, network.outbox, key, entropy, self.partitions)
         except BaseException:
-            if self.storage is not None:
-                self.storage.store.close()  # it is not ours as long as we do not run
+            if (disk := self.disk) is not None:
+                disk.close()  # folders are not ours as long as we do not run
             raise
 
     @property
@@ -133,6 +136,7 @@ class Parts:
             self.search = SearchRole(network, network.search, key, rng, cached)
             self.machines.append(self.search.machine)
             self.codecs.append(self.search.codec)
+            self.wanted_back[Match] = self.search.machine  # answers look for another way
         if network.dht is not None:
             self.topics = TopicRole(network, network.dht, key, rng)
             self.machines.extend(self.topics.machines)

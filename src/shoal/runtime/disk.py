@@ -54,14 +54,15 @@ class DiskThread:
             self._more.notify()
 
     async def close(self) -> None:
-        """Do what is queued, tell nobody of it, and close the disk; no thread is left."""
+        """Do what is queued, tell nobody of it, and close the disk; no thread is left. Cancelled,
+        all of it is done without anybody waiting for it."""
         with self._more:
             self._closing = True
             self._more.notify()
         if self._thread is None:
             self._disk.close()
             return
-        await self._stopped
+        await asyncio.shield(self._stopped)
         self._thread.join()
 
     def _run(self) -> None:

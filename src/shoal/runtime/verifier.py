@@ -51,9 +51,11 @@ class Verifier:
         self._waiting.clear()
         if self._turn is not None:
             self._turn.cancel()
-        if self._thread is not None:
-            await self._thread
-        self._executor.shutdown(wait=True)
+        try:
+            if self._thread is not None:
+                await asyncio.wait([self._thread])
+        finally:
+            self._executor.shutdown(wait=True)
 
     def _take_turn(self) -> None:
         self._turn = None

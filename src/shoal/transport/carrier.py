@@ -53,6 +53,10 @@ class LinkOwner(Protocol):
         """The handshake is done."""
         ...
 
+    def link_closing(self, link: AuthenticatedLink, carrier: Carrier) -> None:
+        """We close it; its carrier is there until the peer has hung up, or had its time."""
+        ...
+
     def link_refused(self, link: AuthenticatedLink, reason: str, detail: str) -> None:
         """The handshake failed; the carrier is hanging up."""
         ...

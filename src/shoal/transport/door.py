@@ -2,7 +2,8 @@
 
 A connection goes through TLS, if any, and the WebSocket upgrade before the handshake of the link
 can begin. All of that together has one time limit, and all connections on their way through it
-one number: otherwise a stranger who says nothing would hold a socket that nobody sees.
+one number: otherwise a stranger who says nothing would hold a socket that nobody sees. Connections
+from one address are counted to their end: otherwise a stranger with many keys would hold them all.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from shoal.transport.origins import Origin, Origins, origin_of
+
 BACKLOG = 128  # connections that the kernel has accepted and we have not
 ACCEPTS_PER_TURN_MAX = 32  # so that a crowd at the door does not stall the links inside
 
@@ -23,13 +26,25 @@ ACCEPTS_PER_TURN_MAX = 32  # so that a crowd at the door does not stall the link
 class Visitor:
     """A connection that was accepted."""
 
-    def __init__(self, address: str, deadline_s: float) -> None:
+    def __init__(
+        self, address: str, deadline_s: float, origins: Origins, origin: Origin | None
+    ) -> None:
+        """It has entered its origins, and leaves them when it is over."""
         self.address = address
         self.deadline_s = deadline_s
         self.greeted = False
         """Its socket belongs to a transport, which closes it."""
         self.entered = False
-        """Set by whoever takes it over, once it is a WebSocket."""
+        """Set by whoever takes it over, once it is a WebSocket, and says when it has left."""
+        self._origins = origins
+        self._origin = origin
+        self._left = False
+
+    def leave(self) -> None:
+        """Its connection is over. Said again, it changes nothing."""
+        if not self._left:
+            self._left = True
+            self._origins.leave(self._origin)
 
 
 class DoorOwner(Protocol):
@@ -56,11 +71,13 @@ class Door:
         timeout_s: float,
         upgrade: Callable[[Visitor], Any],
         tls: dict[str, Any],
+        origins: Origins,
     ) -> None:
         """The upgrade makes the protocol for a visitor, a WSProtocol of picows; tls holds what
-        the event loop is to know about it, if there is any."""
+        the event loop is to know about it, if there is any. Origins are those of all doors."""
         self._owner = owner
         self._sock = sock
+        self._origins = origins
         self._scheme = scheme
         self._timeout_s = timeout_s
         self._upgrade = upgrade
@@ -69,7 +86,7 @@ class Door:
         self._visits: dict[asyncio.Task[None], tuple[Visitor, socket.socket]] = {}
         # Given up for the moment it takes to turn somebody away when no other descriptor is free;
         # a connection that cannot be accepted would wake the loop forever.
-        self._spare = _spare_descriptor()
+        self._spare: int | None = _spare_descriptor()
         self._address = show_address(scheme, sock.getsockname())
         self._loop.add_reader(sock.fileno(), self._accept)
 
@@ -84,7 +101,7 @@ class Door:
             return
         self._loop.remove_reader(self._sock.fileno())
         self._sock.close()
-        os.close(self._spare)
+        self._give_up_spare()
         visits = dict(self._visits)
         for visit, (visitor, sock) in visits.items():
             visit.cancel()
@@ -102,21 +119,32 @@ class Door:
                 if error.errno not in (errno.EMFILE, errno.ENFILE):
                     return  # it was gone before we came to it
                 self._turn_away()
+                if self._spare is None:
+                    return  # nobody can be turned away, before somebody lets go of a file
                 continue
             self._greet(sock, peer)
 
     def _greet(self, sock: socket.socket, peer: Any) -> None:
-        address = show_address(self._scheme, peer)
+        address, origin = show_address(self._scheme, peer), origin_of(peer[0])
         # Who has entered is counted by the owner, though its visit ends a turn later.
         if not self._owner.may_enter(sum(not one.entered for one, _ in self._visits.values())):
             sock.close()
             self._owner.tell_failure(address, "busy")
             return
+        if not self._origins.enter(origin):
+            sock.close()
+            self._owner.tell_failure(address, "same-address")
+            return
         sock.setblocking(False)
-        visitor = Visitor(address, self._loop.time() + self._timeout_s)
+        visitor = Visitor(address, self._loop.time() + self._timeout_s, self._origins, origin)
         visit = self._loop.create_task(self._visit(visitor, sock))
         self._visits[visit] = visitor, sock
-        visit.add_done_callback(self._visits.pop)
+        visit.add_done_callback(self._visited)
+
+    def _visited(self, visit: asyncio.Task[None]) -> None:
+        visitor, _ = self._visits.pop(visit)
+        if not visitor.entered:
+            visitor.leave()
 
     async def _visit(self, visitor: Visitor, sock: socket.socket) -> None:
         visitor.greeted = True
@@ -140,14 +168,19 @@ class Door:
             self._owner.tell_failure(visitor.address, reason)
 
     def _turn_away(self) -> None:
-        os.close(self._spare)
-        try:
-            with suppress(OSError):
-                sock, peer = self._sock.accept()
-                sock.close()
-                self._owner.tell_failure(show_address(self._scheme, peer), "busy")
-        finally:
+        self._give_up_spare()
+        with suppress(OSError):
+            sock, peer = self._sock.accept()
+            sock.close()
+            self._owner.tell_failure(show_address(self._scheme, peer), "busy")
+        with suppress(OSError):  # another thread was faster
             self._spare = _spare_descriptor()
+
+    def _give_up_spare(self) -> None:
+        """Once: its number may be somebody else's file by then."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            os.close(spare)
 
 
 async def listening_socket(host: str, port: int, buffer_bytes: int) -> socket.socket:

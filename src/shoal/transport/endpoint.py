@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from contextlib import AsyncExitStack
 from typing import Self
 
 from shoal.base.errors import UsageError
@@ -41,6 +42,8 @@ class Endpoint(ABC):
         self._links: dict[Carrier, AuthenticatedLink] = {}
         self._outcomes: dict[AuthenticatedLink, Outcome] = {}
         self._strangers: set[AuthenticatedLink] = set()
+        """Inbound links that nobody has heard of yet, or that are being closed: their sockets are
+        held by peers that need not be anybody."""
         self._listeners: list[Listener] = []
         self._attempts: set[asyncio.Task[AuthenticatedLink]] = set()
         self._empty = asyncio.Event()
@@ -79,14 +82,22 @@ class Endpoint(ABC):
         return link
 
     async def close(self) -> None:
-        """Close every door and link, flushed; links that cannot be flushed in time are cut."""
+        """Close every door and link, flushed; links that cannot be flushed in time are cut. So it
+        is if this is cancelled, but nobody waits for it then."""
         self._closed = True
-        for listener in self._listeners:
-            await listener.close()
+        async with AsyncExitStack() as stack:  # which begins with the last
+            stack.push_async_callback(self._close_links)
+            stack.push_async_callback(self._give_up_dials)
+            for listener in self._listeners:
+                stack.push_async_callback(listener.close)
+
+    async def _give_up_dials(self) -> None:
         attempts = list(self._attempts)
         for attempt in attempts:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
+
+    async def _close_links(self) -> None:
         for link in list(self._links.values()):
             link.close("closed")
         if self._links:
@@ -181,6 +192,11 @@ class Endpoint(ABC):
             link.close("cancelled")
         else:
             outcome.set_result(link)
+
+    def link_closing(self, link: AuthenticatedLink, carrier: Carrier) -> None:
+        """We close it, and the peer may take its time."""
+        if not link.dialled and carrier in self._links:
+            self._strangers.add(link)
 
     def link_refused(self, link: AuthenticatedLink, reason: str, detail: str) -> None:
         """A peer has not proven who it is."""

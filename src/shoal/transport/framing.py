@@ -96,12 +96,15 @@ class FrameWriter:
             self._count += 1
         return message
 
-    def clear(self) -> None:
-        """Forget what was not sent."""
-        self._full.clear()
-        self._batch = [self._head]
-        self._batch_bytes = 0
-        self.queued_bytes = 0
+    def frames(self) -> list[Frame]:
+        """What was added and is in no message yet, in order."""
+        batches = [batch for batch, _ in self._full] + [self._batch]
+        # Behind the head, headers and payloads take turns.
+        return [
+            (_FRAME_HEADER.unpack(header)[0], payload)
+            for batch in batches
+            for header, payload in zip(batch[1::2], batch[2::2], strict=True)
+        ]
 
 
 class FrameReader:

@@ -52,7 +52,8 @@ ROLES_MAX = 16
 Side = Literal["dialler", "acceptor"]
 
 Reason = Literal["malformed", "oversized", "self", "signature", "version", "wrong-peer"]
-REFUSALS = (*get_args(Reason), "busy", "closed", "timeout")  # the latter come from transports
+# The latter come from transports.
+REFUSALS = (*get_args(Reason), "busy", "closed", "same-address", "timeout")
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9._/-]{1,32}\Z")]
 Version = Annotated[int, Meta(ge=1, le=VERSION_MAX)]

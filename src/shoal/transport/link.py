@@ -35,7 +35,7 @@ from shoal.transport.framing import (
     FrameWriter,
 )
 from shoal.transport.handshake import Handshake, HandshakeFailed
-from shoal.transport.port import PeerInfo
+from shoal.transport.port import Frame, PeerInfo
 
 ASK = b"?"
 ALIVE = b"!"
@@ -121,6 +121,10 @@ class AuthenticatedLink:
         if queued_bytes > BATCH_BYTES_MAX:
             self._overflow()
 
+    def unsent(self) -> list[Frame]:
+        """What waits here; what the carrier was given has left."""
+        return self._writer.frames()
+
     def pause_reading(self) -> None:
         """Let the peer's queue fill."""
         if self._phase is Phase.UP and not self._paused:
@@ -145,6 +149,7 @@ class AuthenticatedLink:
         if self._phase is not Phase.UP:
             return
         self._phase = Phase.CLOSING
+        self._owner.link_closing(self, self._carrier)
         self._sending = False
         self._held = None
         self._timer.cancel()
@@ -285,7 +290,6 @@ class AuthenticatedLink:
         self._write_out()
         if self.queued_bytes > self._limits.queue_max_bytes:
             self._sending = False
-            self._writer.clear()
             self._loop.call_soon(self._lose, "too-slow")
 
     def _compare_with_marks(self) -> None:

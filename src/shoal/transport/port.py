@@ -60,7 +60,12 @@ class TransportLimits(msgspec.Struct, frozen=True):
     """A flush that takes longer is cut: the peer has stopped reading."""
 
     handshakes_max: int = 256
-    """Half-open inbound links; more are refused, so that strangers cannot take all sockets."""
+    """Inbound links that are half-open, or that we close and the peer does not; more are refused.
+    Those in between are bounded by who keeps links, and by the next number."""
+
+    connections_per_address_max: int = 256
+    """Inbound sockets that one address may hold: a quarter of the 1,024 files that most systems
+    give a process, and more nodes than most share an address. Loopback has no bound."""
 
     idle_ping_ns: int = 10 * S_NS
     idle_timeout_ns: int = 25 * S_NS
@@ -124,6 +129,14 @@ class Link(Protocol):
         """Queue one payload; all of one loop turn leave together. No-op on a closed link.
 
         UsageError if the payload is above frame_bytes_max, or the protocol not in 1..255.
+        """
+        ...
+
+    def unsent(self) -> Sequence[Frame]:
+        """What was queued and has not left, oldest first: of a link that is lost, what never will.
+
+        Nothing is known of what had left, and nothing is kept that was sent in the very turn in
+        which the link was given up.
         """
         ...
 

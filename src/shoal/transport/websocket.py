@@ -33,6 +33,7 @@ from shoal.transport.door import Door, Visitor, listening_socket, transport_of
 from shoal.transport.endpoint import Endpoint, Outcome
 from shoal.transport.framing import message_bytes_max
 from shoal.transport.link import AuthenticatedLink
+from shoal.transport.origins import Origins
 from shoal.transport.port import Credentials, DialFailed, LinkHandler, TransportLimits
 from shoal.transport.tls import certificate_digest, dialling_context, served_certificate
 from shoal.transport.websocket_carrier import AcceptedCarrier, DialledCarrier
@@ -63,6 +64,7 @@ class WebSocketTransport(Endpoint):
         self._tls = tls
         self._tls_binding = b"" if tls is None else certificate_digest(served_certificate(tls))
         self._tls_dialling = tls_dialling or dialling_context()
+        self._origins = Origins(self.limits.connections_per_address_max)
 
     # Listening
 
@@ -89,6 +91,7 @@ class WebSocketTransport(Endpoint):
             timeout_s=self._handshake_timeout_s,
             upgrade=upgrade,
             tls=self._tls_settings(self._tls) if secure else {},
+            origins=self._origins,
         )
 
     # Dialling

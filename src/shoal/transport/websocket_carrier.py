@@ -155,6 +155,11 @@ class AcceptedCarrier(WebSocketCarrier):
         timeout_s = max(0.0, visitor.deadline_s - asyncio.get_running_loop().time())
         self._owner.shake_hands(self, visitor.address, binding=self._binding, timeout_s=timeout_s)
 
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        """The socket is closed."""
+        self._visitor.leave()
+        super().on_ws_disconnected(transport)
+
 
 class DialledCarrier(WebSocketCarrier):
     """The side that dialled."""

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from shoal.cli.open_files import allow_all_files
+
 
 async def read_stdin() -> asyncio.StreamReader:
     """Lines from whoever started us; they end when it is gone."""
@@ -29,7 +31,8 @@ def say(message: msgspec.Struct, descriptor: int = 1) -> None:
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """The process, on the fastest event loop there is."""
+    """The process, with files for all its links, on the fastest event loop there is."""
+    allow_all_files()
     try:
         import uvloop
     except ImportError:

@@ -88,6 +88,10 @@ class DelayedLink:
         """Send at once: the other end holds it."""
         self._link.send(protocol, _SENT.pack(self._loop.time()) + payload)
 
+    def unsent(self) -> list[Frame]:
+        """What never left."""
+        return [(number, payload[_SENT.size :]) for number, payload in self._link.unsent()]
+
     def pause_reading(self) -> None:
         """Take nothing more off the wire; what is on its way still comes."""
         self._link.pause_reading()
