@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shoal.base.ids import StreamId
+from shoal.base.ids import PARTITIONS_MAX, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.stream_message import decode_body
@@ -25,9 +25,10 @@ from shoal.protocols.streams.commands import (
     Publish,
     PublishAccepted,
 )
-from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
 from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.messages import QUESTIONS
+from shoal.protocols.streams.history.reader import cursor_of
 from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.messages import Flood
 from shoal.protocols.streams.node import StreamNode
@@ -93,9 +94,11 @@ class NoData(Shaper):
 
 
 class Story:
-    """Eight members, of whom the last one misses something, and two storage nodes."""
+    """Some members, of whom the last one misses something, and two storage nodes."""
 
-    def __init__(self, seed: int, storage: tuple[str, str]) -> None:
+    def __init__(
+        self, seed: int, storage: tuple[str, str], *, members: int = MEMBERS, page_rows: int = 3
+    ) -> None:
         self.simulation = Simulation(
             seed,
             RegionDelay(load_table("aws")),
@@ -103,13 +106,14 @@ class Story:
             checkers=[MachineInvariants(), DeliveredOnce()],
         )
         entropy = SeededEntropy(seed)
+        self._page_rows = page_rows
         self.kept: list[bytes] = []
         self.delivered: list[tuple[bytes, bool]] = []
         self.abandoned = 0
         self.simulation.trace.to(self._rows)
         tracker = PrivateKey.generate(entropy)
         self._ring = TrackerRing([Contact(tracker.address)])
-        self.members = [self._member(PrivateKey.generate(entropy)) for _ in range(MEMBERS)]
+        self.members = [self._member(PrivateKey.generate(entropy)) for _ in range(members)]
         self.fresh = [self._member(PrivateKey.generate(entropy)) for _ in range(MEMBERS)]
         self.late = self.members[-1]
         self.late.listeners.append(self._told)
@@ -142,7 +146,7 @@ class Story:
         return [Tracker(policy, storage_of=lambda stream: self._contacts)]
 
     def _make_keeper(self, how: str, node: SimNode) -> list[Machine]:
-        return [KeeperNode(Kept([] if how == EMPTY else self.kept), how)]
+        return [KeeperNode(Kept([] if how == EMPTY else self.kept, self._page_rows), how)]
 
     def _published(self, event: Any) -> None:
         if isinstance(event, PublishAccepted):
@@ -170,6 +174,14 @@ class Story:
             node.command(0, Publish(STREAM, b"%d" % content))
             self.simulation.run_for(0.05)
 
+    def cut_off(self) -> _Cut:
+        """The late one loses all its links; until it heals."""
+        cut = _Cut(self.simulation, {self.late.id: None})
+        self.simulation.add_shaper(cut)
+        self.simulation.scheduler.after(2 * S_NS, cut.time_out)
+        self.simulation.run_for(0.1)
+        return cut
+
     def miss(self, *contents: int) -> None:
         """The late one misses some messages, and gets to know of it with the one after them."""
         shaper = NoData(self.late)
@@ -193,12 +205,15 @@ class Story:
 class Kept(Keeper):
     """Sees what is published later, too."""
 
-    def __init__(self, messages: list[bytes]) -> None:
-        super().__init__(page_rows=3)
+    def __init__(self, messages: list[bytes], page_rows: int) -> None:
+        super().__init__(page_rows=page_rows)
         self._source = messages
 
     def answer(self, question: Any) -> Any:
-        self.messages = sorted(self._source, key=lambda signed: decode_body(signed).id.timestamp_ms)
+        if len(self.messages) < len(self._source):
+            self.messages = sorted(
+                self._source, key=lambda signed: cursor_of(decode_body(signed).id)
+            )
         return super().answer(question)
 
 
@@ -300,10 +315,7 @@ def play_absence(seed: int, storage: tuple[str, str], *, away_s: float = 15.0) -
     story.join(story.members)
     story.publish(story.members[0], 1, 2, 3)
     story.simulation.run_for(5)
-    cut = _Cut(story.simulation, {story.late.id: None})
-    story.simulation.add_shaper(cut)
-    story.simulation.scheduler.after(2 * S_NS, cut.time_out)
-    story.simulation.run_for(0.1)
+    cut = story.cut_off()
     story.publish(story.members[0], 4, 5)
     story.simulation.run_for(3)
     story.everybody_dies()
@@ -341,3 +353,93 @@ def test_last_words_that_nobody_alive_has_are_missed_without_a_sign(
         assert story.contents() == [1, 2, 3, 6]
         assert story.gaps() == []
         assert story.abandoned == 0
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_whoever_was_away_for_longer_than_live_messages_live_gets_all_of_it(
+    seed: int, goes_on: bool
+) -> None:
+    story = Story(seed, ("good", "good"))
+    story.join(story.members)
+    story.publish(story.members[0], 1, 2, 3)
+    story.simulation.run_for(5)
+    cut = story.cut_off()
+    for content in range(4, 14):
+        story.publish(story.members[0], content)
+        story.simulation.run_for(60)
+    if not goes_on:  # the last words of the chain are as old
+        story.simulation.run_for(600)
+    cut.heal()
+    story.simulation.run_for(20)
+    if goes_on:
+        story.publish(story.members[0], 14)
+        story.simulation.run_for(10)
+    assert story.contents() == list(range(1, 15 if goes_on else 14))
+    assert story.gaps() == []
+    assert story.abandoned == 0
+
+
+@pytest.mark.parametrize("links", [False, True])
+def test_thousands_of_messages_are_filled_while_their_chain_goes_on(seed: int, links: bool) -> None:
+    """50 messages of 2 kB a second: more than neighbours keep, and more come while it is filled."""
+    story = Story(seed, ("good", "good"), members=5, page_rows=256)
+    story.join(story.members)
+    published = 0
+
+    def publish(duration_s: int) -> None:
+        nonlocal published
+        for _ in range(50 * duration_s):
+            published += 1
+            story.members[0].command(0, Publish(STREAM, b"%2000d" % published))
+            story.simulation.run_for(0.02)
+
+    publish(2)
+    if links:  # only messages are lost, so that nothing is read after an absence
+        shaper = NoData(story.late)
+        story.simulation.add_shaper(shaper)
+        publish(110)
+        story.simulation.remove_shaper(shaper)
+    else:
+        cut = story.cut_off()
+        publish(110)
+        cut.heal()
+    publish(25)
+    story.simulation.run_for(10)
+    assert story.contents() == list(range(1, published + 1))
+    assert story.gaps() == []
+    assert story.abandoned == 0
+
+
+@pytest.mark.parametrize("behind_s", [90, 200])
+def test_a_publisher_whose_clock_is_behind_is_followed_from_the_first_message_on(
+    seed: int, behind_s: int
+) -> None:
+    story = Story(seed, (EMPTY, EMPTY))
+    publisher = story.members[0]
+    publisher.set_clock(-behind_s * S_NS, 0.0)
+    story.join(story.members[:-1])
+    story.publish(publisher, 1, 2, 3)
+    story.join([story.late])
+    story.publish(publisher, 4, 5)
+    story.miss(6, 7, 8)
+    story.simulation.run_for(5)
+    assert story.contents() == [4, 5, 6, 7, 8]
+    assert story.gaps() == []
+
+
+def test_the_last_words_of_many_chains_are_all_told(seed: int) -> None:
+    """More than one Heads message names: publishers that speak at once, and then are quiet."""
+    story = Story(seed, (EMPTY, EMPTY))
+    story.join(story.members)
+    shaper = NoData(story.late)
+    story.simulation.add_shaper(shaper)
+    content = 0
+    for node in story.members[:-1]:
+        for number in range(PARTITIONS_MAX):
+            content += 1
+            node.command(0, Publish(STREAM, b"%d" % content, partition=number))
+    story.simulation.run_for(1)
+    story.simulation.remove_shaper(shaper)
+    story.simulation.run_for(20)
+    assert content > 2 * HEADS_MAX
+    assert sorted(story.contents()) == list(range(1, content + 1))

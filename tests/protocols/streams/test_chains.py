@@ -15,7 +15,7 @@ from shoal.protocols.streams.chains import SEARCH_NS, ChainState, ChainTable
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector, Number
 from shoal.protocols.streams.ordering import ChainOrder, Delivery
-from shoal.protocols.streams.placed import Chain
+from shoal.protocols.streams.placed import Chain, PlacedMessage
 from tests.support.streams import ALICE, BOB, CAROL, NOW_MS, NOW_NS, message_id, node, placed
 
 SMALL = NodeConfig(
@@ -103,12 +103,70 @@ def test_a_chain_whose_first_message_was_under_way_is_ours_from_there() -> None:
 
 def test_an_old_message_does_not_make_us_wait_for_all_since() -> None:
     config = NodeConfig(recent_ns=50 * MS_NS)
-    table = ChainTable(config, NOW_MS + 100)
+    for previous in (Position(NOW_MS, 0), None):
+        table = ChainTable(config, NOW_MS + 100)
+        old = placed(message_id(timestamp_ms=NOW_MS + 49), previous)
+        new = placed(message_id(timestamp_ms=NOW_MS + 120), Position(NOW_MS + 90, 0))
+        assert table.take(old)
+        if previous is not None:
+            assert table.ready(Delivery(old, 1, 0)) == [Delivery(old, 1, 0)]
+        assert table.take(new)
+        assert table.gaps(old.chain) == []
+        assert table.ready(Delivery(new, 1, 0)) == [Delivery(new, 1, 0, gap_before=True)]
+
+
+def test_after_an_old_message_what_was_missed_in_our_own_time_is_missed() -> None:
+    table = ChainTable(NodeConfig(recent_ns=50 * MS_NS), NOW_MS + 100)
     old = placed(message_id(timestamp_ms=NOW_MS + 49), Position(NOW_MS, 0))
-    new = placed(message_id(timestamp_ms=NOW_MS + 120), Position(NOW_MS + 90, 0))
+    new = placed(message_id(timestamp_ms=NOW_MS + 120), Position(NOW_MS + 110, 0))
     assert table.take(old)
     assert table.take(new)
-    assert table.gaps(old.chain) == []
+    assert table.gaps(old.chain) == [((NOW_MS + 100, 0), (NOW_MS + 110, 0))]
+
+
+@pytest.mark.parametrize("behind_ms", [0, 30_000, 90_000, 299_000])
+def test_a_chain_is_whole_and_in_order_however_far_its_clock_is_behind(behind_ms: int) -> None:
+    table = ChainTable(NodeConfig(), NOW_MS)
+    start_ms = NOW_MS - behind_ms
+    given = []
+    for second in (0, 2, 1, 4):
+        here, before = start_ms + 1000 * second, Position(start_ms + 1000 * (second - 1), 0)
+        message = placed(message_id(timestamp_ms=here), before)
+        assert table.take(message)
+        given += table.ready(Delivery(message, 1, 0))
+    seconds = [(each.message.number[0] - start_ms) // 1000 for each in given]
+    assert seconds == [0, 1, 2]
+    assert not any(each.gap_before for each in given)
+    missing = ((start_ms + 2000, 0), (start_ms + 3000, 0))
+    assert table.gaps(given[0].message.chain) == [missing]
+
+
+# Storage
+
+
+def test_what_storage_has_of_our_time_is_ours_however_old_it_is() -> None:
+    table = ChainTable(NodeConfig(), NOW_MS)
+    known = placed(message_id(timestamp_ms=NOW_MS + 5), Position(NOW_MS + 4, 0))
+    assert table.take(known)
+    unknown = placed(message_id(chain="other")).chain
+    for chain in (known.chain, unknown):
+        assert table.is_ours(chain, (NOW_MS + 1, 0))
+        assert not table.is_ours(chain, (NOW_MS, 0))
+
+
+def test_what_storage_has_of_a_chain_that_was_forgotten_is_a_replay() -> None:
+    table = ChainTable(SMALL, NOW_MS - 1000)
+    for name in ("a", "b"):
+        table.take(placed(message_id(chain=name)))
+    forgotten = placed(message_id(chain="a"))
+    fresh_ms = SMALL.freshness_ns // MS_NS
+    assert has_room(table, message_id(chain="c"), later_ns(fresh_ms + 1))
+    assert not table.knows(forgotten.chain)
+    assert not table.is_ours(forgotten.chain, forgotten.number)
+    # Also when the chain goes on:
+    table.take(placed(message_id(chain="a", timestamp_ms=NOW_MS + 20), Position(NOW_MS + 19, 0)))
+    assert not table.is_ours(forgotten.chain, forgotten.number)
+    assert table.is_ours(forgotten.chain, (NOW_MS + 19, 0))
 
 
 def test_once_half_of_the_table_is_taken_a_publisher_gets_so_many_chains_and_no_more() -> None:
@@ -202,7 +260,7 @@ class NaiveChains:
         self.states: dict[Chain, ChainState] = {}
 
     def state(self, chain: Chain, first: Number) -> ChainState:
-        order = ChainOrder(min(first, self.baseline), 4)
+        order = ChainOrder(min(first, self.baseline))
         return self.states.setdefault(chain, ChainState(DuplicateDetector(3), order))
 
 
@@ -215,7 +273,7 @@ class NaiveChains:
 def test_a_chain_known_by_its_newest_number_behaves_as_one_with_a_state(
     steps: list[tuple[str, int, int, int]],
 ) -> None:
-    config = NodeConfig(ranges_per_chain_max=3, waiting_max=4)
+    config = NodeConfig(ranges_per_chain_max=3)
     table, naive = ChainTable(config, NOW_MS + 2), NaiveChains((NOW_MS + 2, 0))
     for name, number, before, what in steps:
         previous = Position(NOW_MS + before, 0) if before else None
@@ -253,8 +311,8 @@ def test_a_chain_known_by_its_newest_number_behaves_as_one_with_a_state(
 class Admission(RuleBasedStateMachine):
     """Messages in any order, again and again, while time passes and chains come and go.
 
-    The gate in front of the table is the one that flooding keeps: stale messages are refused, and
-    so are chains without room.
+    The gate in front of the table is the one that flooding keeps: stale messages are refused,
+    unless they come out of storage and are ours, and so are chains without room.
     """
 
     def __init__(self) -> None:
@@ -266,19 +324,28 @@ class Admission(RuleBasedStateMachine):
     @rule(
         publisher=st.sampled_from([ALICE, BOB, CAROL]),
         chain=st.sampled_from("abc"),
-        age_ms=st.integers(-3, 12),
+        age_ms=st.integers(-3, 30),
         sequence=st.integers(0, 2),
         back=st.none() | st.integers(-2, 6),
+        stored=st.booleans(),
     )
     def arrives(
-        self, publisher: NodeId, chain: str, age_ms: int, sequence: int, back: int | None
+        self,
+        publisher: NodeId,
+        chain: str,
+        age_ms: int,
+        sequence: int,
+        back: int | None,
+        stored: bool,
     ) -> None:
         timestamp_ms = self.now_ms - age_ms
         id = message_id(sequence, publisher=publisher, chain=chain, timestamp_ms=timestamp_ms)
         previous = None if back is None else Position(timestamp_ms - back, sequence)
-        if seen(self.table, id) or age_ms * MS_NS > SMALL.freshness_ns:
+        message = placed(id, previous)
+        stale = age_ms * MS_NS > SMALL.freshness_ns
+        if seen(self.table, id) or (stale and not (stored and self._is_ours(message))):
             return
-        if has_room(self.table, id, self.now_ms * MS_NS) and self.table.take(placed(id, previous)):
+        if has_room(self.table, id, self.now_ms * MS_NS) and self.table.take(message):
             assert id not in self.taken
             self.taken.add(id)
 
@@ -288,11 +355,14 @@ class Admission(RuleBasedStateMachine):
             return
         id = data.draw(st.sampled_from(sorted(self.taken, key=msgspec.structs.astuple)))
         stale = (self.now_ms - id.timestamp_ms) * MS_NS > SMALL.freshness_ns
-        assert stale or seen(self.table, id)
+        assert seen(self.table, id) or (stale and not self._is_ours(placed(id)))
 
     @rule(ms=st.integers(1, 8) | st.just(SEARCH_NS // MS_NS))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
+
+    def _is_ours(self, message: PlacedMessage) -> bool:
+        return self.table.is_ours(message.chain, message.number)
 
     @invariant()
     def bounded(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.base.errors import UsageError
+from shoal.base.errors import StreamUnavailable, UsageError
 from shoal.base.ids import PARTITIONS_MAX, STREAM_ID_CHARS_MAX, MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS, US_NS
 from shoal.identity.stream_message import CONTENT_BYTES_MAX, Position
@@ -371,7 +371,7 @@ def test_only_so_many_messages_wait() -> None:
     bench.command(JoinStream(STREAM))
     for _ in range(2):
         bench.command(Publish(STREAM, b"{}"))
-    with pytest.raises(UsageError, match="2 messages wait"):
+    with pytest.raises(StreamUnavailable, match="2 messages wait"):
         bench.command(Publish(STREAM, b"{}"))
     bench.receive(TRACKER, instruction(1, ALICE))
     bench.link_up(ALICE)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shoal.identity.stream_message import Position
 from shoal.protocols.streams.duplicates import Number
-from shoal.protocols.streams.ordering import ChainOrder, Delivery
+from shoal.protocols.streams.ordering import WAITING_BYTES_MIN, ChainOrder, Delivery
 from tests.support.streams import message_id, placed
 
 START = 100
@@ -32,14 +32,14 @@ def times(ready: list[Delivery]) -> list[int]:
 
 @given(st.permutations(range(8)))
 def test_whatever_the_order_of_arrival_delivery_is_in_order(arrivals: list[int]) -> None:
-    order, messages = ChainOrder(BASELINE, 100), chain(8)
+    order, messages = ChainOrder(BASELINE), chain(8)
     got = [t for at in arrivals for t in times(order.arrived(messages[at]))]
     assert got == [1, 2, 3, 4, 5, 6, 7, 8]
     assert order.waiting is None
 
 
 def test_a_gap_that_is_given_up_is_told_on_the_next_message_only() -> None:
-    order, messages = ChainOrder(BASELINE, 100), chain(5)
+    order, messages = ChainOrder(BASELINE), chain(5)
     order.arrived(messages[0])
     assert order.arrived(messages[2]) == []
     ready = order.given_up((START + 2, 0)) + order.arrived(messages[3])
@@ -50,7 +50,7 @@ def test_a_gap_that_is_given_up_is_told_on_the_next_message_only() -> None:
 
 
 def test_what_comes_after_it_was_given_up_is_late() -> None:
-    order, messages = ChainOrder(BASELINE, 100), chain(4)
+    order, messages = ChainOrder(BASELINE), chain(4)
     order.arrived(messages[0])
     order.arrived(messages[2])
     order.given_up((START + 2, 0))
@@ -59,39 +59,45 @@ def test_what_comes_after_it_was_given_up_is_late() -> None:
 
 
 def test_history_from_before_our_time_is_no_gap() -> None:
-    order = ChainOrder(BASELINE, 100)
+    order = ChainOrder(BASELINE)
     assert times(order.arrived(delivery(START + 5, START - 3))) == [5]
 
 
 def test_a_message_under_way_when_we_joined_is_delivered() -> None:
-    order = ChainOrder(BASELINE, 100)
+    order = ChainOrder(BASELINE)
     assert times(order.arrived(delivery(START - 2, START - 3))) == [-2]
     assert times(order.arrived(delivery(START + 5, START - 2))) == [5]
 
 
 def test_the_first_message_after_our_time_began_waits_for_the_one_before() -> None:
-    order = ChainOrder(BASELINE, 100)
+    order = ChainOrder(BASELINE)
     assert order.arrived(delivery(START + 5, START + 2)) == []
     assert times(order.arrived(delivery(START + 2, None))) == [2, 5]
 
 
-def test_only_so_many_messages_wait() -> None:
-    order, messages = ChainOrder(BASELINE, 3), chain(6)
-    assert [order.arrived(m) for m in messages[1:4]] == [[], [], []]
-    ready = order.arrived(messages[4])
-    assert times(ready) == [2, 3, 4, 5]
-    assert [d.gap_before for d in ready] == [True, False, False, False]
+def test_what_waits_is_counted_in_bytes_with_what_is_around_them() -> None:
+    order, messages = ChainOrder(BASELINE), chain(6)
+    for message in messages[1:4]:
+        assert order.arrived(message) == []
+    signed_bytes = sum(len(each.message.signed) for each in messages[1:4])
+    assert order.waiting_bytes == 3 * WAITING_BYTES_MIN + signed_bytes
+    assert order.waited_for() == (START + 1, 0)
+    order.arrived(messages[0])
+    assert order.waiting_bytes == 0
+    assert order.waited_for() is None
 
 
 def test_one_that_was_under_way_when_we_joined_and_missed_holds_nobody_up() -> None:
-    order = ChainOrder(BASELINE, 100)
+    order = ChainOrder(BASELINE)
     assert times(order.arrived(delivery(START - 5, START - 6))) == [-5]
-    assert times(order.arrived(delivery(START + 3, START - 2))) == [3], "-2 is history"
+    ready = order.arrived(delivery(START + 3, START - 2))
+    assert times(ready) == [3], "-2 is history"
+    assert ready[0].gap_before, "but -5 was given, and -2 was not"
     assert order.arrived(delivery(START - 2, START - 5)) == [], "late"
 
 
 def test_all_that_were_under_way_when_we_joined_are_delivered() -> None:
-    order = ChainOrder(BASELINE, 100)
+    order = ChainOrder(BASELINE)
     arrivals = [(-5, -6), (-2, -5), (-1, -2), (3, -1), (4, 3)]
     got = [order.arrived(delivery(START + n, START + before)) for n, before in arrivals]
     assert [times(ready) for ready in got] == [[n] for n, _ in arrivals]

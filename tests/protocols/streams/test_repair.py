@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from shoal.base.ids import NodeId
-from shoal.base.units import MS_NS, S_NS
+from shoal.base.units import MIB, MS_NS, S_NS
 from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
 from shoal.protocols.streams.chains import ChainTable
-from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
+from shoal.protocols.streams.config import HEADS_CHAINS_MAX, HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
 from shoal.protocols.streams.messages import (
@@ -17,7 +17,7 @@ from shoal.protocols.streams.messages import (
     Flood,
     Heads,
 )
-from shoal.protocols.streams.ordering import Delivery
+from shoal.protocols.streams.ordering import WAITING_BYTES_MIN, Delivery
 from shoal.protocols.streams.placed import PlacedMessage
 from shoal.protocols.streams.recent import RecentMessages
 from shoal.protocols.streams.repair import Repair
@@ -65,6 +65,12 @@ class Shop:
     def storage_says(self, *found: bytes) -> list[Effect]:
         filled = FilledFromStorage(STREAM, CAROL, 0, "c", found, True)
         return self.repair.storage_answered(filled, self.now_ns)
+
+    def storage_gave(self, gap: FillFromStorage, last: int) -> None:
+        """A page of messages up to one, which are being checked."""
+        ends = gap.after, gap.upto, Position(NOW_MS + last, 0)
+        filled = FilledFromStorage(STREAM, CAROL, 0, "c", (b"a page",), True, *ends)
+        self.repair.storage_answered(filled, self.now_ns)
 
     def storage_had_nothing_of(self, gap: FillFromStorage) -> None:
         ends = gap.after, gap.upto
@@ -292,6 +298,111 @@ def test_storage_is_asked_again_for_the_rest_of_what_it_had() -> None:
         shop.take(number + 1, number)
 
 
+def asked_of(effects: list[Effect]) -> list[type]:
+    return [type(message) for message, _ in sent(effects)]
+
+
+def given_shop() -> tuple[Shop, FillFromStorage]:
+    """Messages 2 to 8 are missing, neighbours had none of them, and storage was asked."""
+    shop = Shop(FEW, ME)
+    shop.take(1, None)
+    shop.take(9, 8)
+    while True:
+        effects, _ = shop.tick(shop.config.fill_wait_ns)
+        for gap, _ in sent(effects, FillFromStorage):
+            return shop, gap
+
+
+def test_while_storage_gives_what_neighbours_lack_it_alone_is_asked_and_at_once() -> None:
+    shop, gap = given_shop()
+    for number in (2, 4, 6):
+        shop.storage_gave(gap, last=number + 1)
+        shop.take(number, number - 1)
+        effects, _ = shop.tick(shop.config.repair_tick_ns)
+        assert asked_of(effects) == [], "the rest of the page is being checked"
+        assert shop.take(number + 1, number) == [SetTimer(("repair", STREAM), 0)]
+        effects, _ = shop.tick(0)
+        assert asked_of(effects) == [FillFromStorage]
+        [(gap, _)] = sent(effects, FillFromStorage)
+        assert gap.after == Position(NOW_MS + number + 1, 0)
+        effects, _ = shop.tick(shop.config.fill_wait_ns)
+        assert asked_of(effects) == [], "its answer is on the way"
+
+
+def test_if_storage_has_no_more_all_are_asked_for_the_rest_and_it_is_given_up() -> None:
+    shop, gap = given_shop()
+    shop.storage_gave(gap, last=2)
+    shop.take(2, 1)
+    effects, _ = shop.tick(0)
+    [(gap, _)] = sent(effects, FillFromStorage)
+    shop.storage_had_nothing_of(gap)
+    kinds = [asked_of(shop.tick(shop.config.fill_wait_ns)[0]) for _ in range(2)]
+    assert kinds == [[Fill], [Fill]]
+    effects, _ = shop.tick(shop.config.fill_wait_ns)
+    assert effects == [GapAbandoned(STREAM, CAROL, "c")]
+
+
+def test_what_storage_gives_and_is_not_taken_does_not_keep_a_gap_open() -> None:
+    shop, gap = given_shop()
+    shop.storage_gave(gap, last=5)
+    begin_ns = shop.now_ns
+    effects: list[Effect] = []
+    while GapAbandoned(STREAM, CAROL, "c") not in effects:
+        effects, _ = shop.tick(shop.config.fill_wait_ns)
+        for gap, _ in sent(effects, FillFromStorage):
+            shop.storage_gave(gap, last=5)
+        assert shop.now_ns - begin_ns < 2 * shop.config.storage_wait_ns
+
+
+def test_a_gap_that_too_much_waits_behind_is_given_up_and_said_to_be_one() -> None:
+    shop = Shop(NodeConfig(waiting_bytes_per_chain_max=3 * WAITING_BYTES_MIN + 100))
+    shop.take(1, None)
+    given: list[Delivery] = []
+    effects: list[Effect] = []
+    for number in (3, 4, 5, 6):
+        id = message_id(timestamp_ms=NOW_MS + number, publisher=CAROL)
+        message = placed(id, Position(NOW_MS + number - 1, 0), b"message")
+        assert not given
+        assert not effects
+        shop.keep(message)
+        assert shop.table.ready(Delivery(message, 1, 0)) == []
+        effects, given = shop.repair.relieve(CHAIN)
+    assert effects == [GapAbandoned(STREAM, CAROL, "c")]
+    assert [(d.message.number[0] - NOW_MS, d.gap_before) for d in given] == [
+        (3, True),
+        (4, False),
+        (5, False),
+        (6, False),
+    ]
+    assert shop.table.gaps(CHAIN) == [], "nobody is asked for it any more"
+
+
+def test_what_waits_behind_an_old_copy_is_let_go_too() -> None:
+    """Two copies from long before our time, and then what is new: nothing is held for ever."""
+    config = NodeConfig(recent_ns=50 * MS_NS, waiting_bytes_per_chain_max=2 * WAITING_BYTES_MIN)
+    shop = Shop(config)
+    given: list[int] = []
+    for number, previous in ((-90, -91), (-70, -71), (5, 4), (6, 5)):
+        id = message_id(timestamp_ms=NOW_MS + number, publisher=CAROL)
+        message = placed(id, Position(NOW_MS + previous, 0), b"message")
+        shop.keep(message)
+        ready = shop.table.ready(Delivery(message, 1, 0)) + shop.repair.relieve(CHAIN)[1]
+        given += [each.message.number[0] - NOW_MS for each in ready]
+    assert given == [-90, -70, 5, 6]
+
+
+def test_what_waits_in_all_chains_of_a_stream_is_bounded_too() -> None:
+    shop = Shop(NodeConfig(waiting_bytes_max=3 * WAITING_BYTES_MIN + 100))
+    abandoned = []
+    for number in range(6):
+        id = message_id(chain=f"c{number}", timestamp_ms=NOW_MS + 5, publisher=CAROL)
+        message = placed(id, Position(NOW_MS + 4, 0), b"message")
+        shop.keep(message)
+        shop.table.ready(Delivery(message, 1, 0))
+        abandoned.append(len(shop.repair.relieve(message.chain)[1]))
+    assert abandoned == [0, 0, 0, 1, 1, 1]
+
+
 def test_heads_tell_of_a_last_message_that_was_missed() -> None:
     shop = Shop()
     shop.take(1, None)
@@ -386,13 +497,42 @@ def test_what_is_kept_for_neighbours_is_bounded_in_bytes_and_age() -> None:
     assert len(shop.recent.between(CHAIN, (-1, 0), (99, 0))) == 1
 
 
-def test_heads_name_no_more_chains_than_fit_and_the_newest_of_them() -> None:
-    shop = Shop()
-    for number in range(HEADS_MAX + 10):
-        shop.table.take(placed(message_id(chain=f"c{number}", timestamp_ms=NOW_MS + number)))
-    heads = shop.table.heads(NOW_NS)
-    assert len(heads) == HEADS_MAX
-    assert min(number for _, number in heads) == (NOW_MS + 10, 0)
+def many_chains(count: int) -> Shop:
+    """Carol has published one message in each of so many chains, a millisecond apart."""
+    shop = Shop(NodeConfig(recent_bytes_max=64 * MIB))
+    for number in range(count):
+        shop.keep(placed(message_id(chain=f"c{number}", timestamp_ms=NOW_MS + number)))
+    return shop
+
+
+def told(effects: list[Effect]) -> list[list[Number]]:
+    return [[number for _, number in heads.chains] for heads, _ in sent(effects, Heads)]
+
+
+def test_heads_name_no_more_chains_than_a_neighbour_takes_and_the_newest_of_them() -> None:
+    greeting = told(many_chains(HEADS_CHAINS_MAX + 10).repair.greet((BOB,), NOW_NS))
+    assert [len(numbers) for numbers in greeting] == [HEADS_MAX] * (HEADS_CHAINS_MAX // HEADS_MAX)
+    assert min(number for numbers in greeting for number in numbers) == (NOW_MS + 10, 0)
+
+
+def test_more_chains_than_fit_one_message_are_told_in_several() -> None:
+    shop = many_chains(2 * HEADS_MAX + 10)
+    for effects in (
+        shop.repair.greet((BOB,), NOW_NS),
+        shop.repair.tell_quiet((BOB,), NOW_NS + 2 * shop.config.heads_ns),
+    ):
+        numbers = told(effects)
+        assert [len(some) for some in numbers] == [HEADS_MAX, HEADS_MAX, 10]
+        assert len({number for some in numbers for number in some}) == 2 * HEADS_MAX + 10
+
+
+def test_quiet_chains_that_are_too_many_at_once_are_told_the_next_time() -> None:
+    shop = many_chains(HEADS_CHAINS_MAX + 10)
+    quiet_ns = NOW_NS + 2 * shop.config.heads_ns
+    first, second, third = (told(shop.repair.tell_quiet((BOB,), quiet_ns)) for _ in range(3))
+    assert sum(map(len, first)) == HEADS_CHAINS_MAX
+    assert [len(numbers) for numbers in second] == [10]
+    assert third == []
 
 
 def test_heads_name_each_fresh_chain_whole_or_not() -> None:

@@ -468,8 +468,11 @@ class CuttingPolicy(LoggedPolicy):
 
 def test_a_round_trip_of_a_link_that_the_same_report_cut_is_not_kept() -> None:
     desk, nodes = crowd(10, kind=CuttingPolicy)
-    twice = Rtt(desk.neighbours(nodes[0])[0], 1000)
+    neighbour = desk.neighbours(nodes[0])[0]
+    twice = Rtt(neighbour, 1000)
     desk.receive(nodes[0], Report(STREAM, (twice, twice), (), ()))
+    assert neighbour not in desk.neighbours(nodes[0])
+    assert pair_of(nodes[0], neighbour) not in desk.machine.streams[STREAM].delays
 
 
 # Bounds

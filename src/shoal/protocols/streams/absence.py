@@ -32,7 +32,6 @@ class Absence:
         if was_linked or not is_linked or now_ns - self._alone_ns < self._config.absent_ns:
             return []
         # The last neighbour may have been cut off before its link was given up; but what lies
-        # before our own joining, or is too old to be taken, is not asked for.
-        since_ns = self._alone_ns - self._config.absent_before_ns
-        since_ns = max(since_ns, self._begun_ns, now_ns - self._config.freshness_ns)
+        # before our own joining is not asked for. However long it was: rows are bounded, not time.
+        since_ns = max(self._alone_ns - self._config.absent_before_ns, self._begun_ns)
         return [Send(CatchUp(self._stream, Position(since_ns // MS_NS, 0)), (self._node,))]

@@ -4,9 +4,9 @@ A chain of which everything came, from its first message on and in order, is kno
 number alone: that is nearly all of them, and a simulation has millions. Any other has a
 `ChainState`, until its gaps are filled.
 
-A chain may be forgotten only when all it holds is stale, since stale messages are refused anyway;
-while the table is full of fresh chains, new ones are refused. So no flood of chains can make the
-node take a message twice.
+A chain may be forgotten only when all it holds is stale, since stale messages are refused anyway,
+and those that storage has are none of ours from then on; while the table is full of fresh chains,
+new ones are refused. So no flood of chains can make the node take a message twice.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
-from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
+from shoal.protocols.streams.config import HEADS_CHAINS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector, Number
 from shoal.protocols.streams.messages import Head
 from shoal.protocols.streams.ordering import ChainOrder, Delivery
@@ -51,13 +51,25 @@ class ChainState(msgspec.Struct, gc=False):
 class ChainTable:
     """The chains of one stream."""
 
-    __slots__ = ("_config", "_crowd", "_newest", "_searched_ns", "_states", "baseline")
+    __slots__ = (
+        "_config",
+        "_crowd",
+        "_newest",
+        "_old",
+        "_searched_ns",
+        "_states",
+        "_waiting_bytes",
+        "baseline",
+    )
 
     def __init__(self, config: NodeConfig, since_ms: int = 0) -> None:
         self.baseline: Number = (since_ms, 0)
         """Where our own time in the stream begins, and with it that of every chain of which we are
-        given nothing older: a message that was under way when we came is where its chain begins."""
+        given nothing older: a message that was under way when we came is where its chain begins.
+        Later only where chains were forgotten, of which nobody could tell any more what we had."""
         self._config = config
+        self._old: Number = (since_ms - config.recent_ns // MS_NS, 0)  # by most publishers' clocks
+        self._waiting_bytes = 0  # of all chains
         self._newest: dict[Chain, Number] = {}  # of chains that are whole and delivered
         self._states: dict[Chain, ChainState] = {}  # of all others
         self._crowd: Counter[NodeId] | None = None  # chains of each publisher, when many are there
@@ -91,7 +103,13 @@ class ChainTable:
             self._newest[chain] = number
             self._added(chain)
             return True
-        return self._state(chain, number).detector.mark(before, number)
+        state = self._state(chain, number)
+        newest = state.detector.newest
+        if newest < self._old <= number and BEGINNING < newest < before:
+            # What we had was a copy from long before our time. Else it would have us wait for all
+            # that came since; of a publisher whose clock is behind, all is as old.
+            state.order.baseline = self.baseline
+        return state.detector.mark(before, number)
 
     def is_in_order(self, chain: Chain) -> bool:
         """Whether all of a chain came, and came in order: what was just taken is the next."""
@@ -111,7 +129,11 @@ class ChainTable:
         come in order."""
         chain = delivery.message.chain
         state = self._states[chain]
-        ready = state.order.arrived(delivery)
+        order = state.order
+        waiting_bytes = order.waiting_bytes
+        ready = order.arrived(delivery)
+        if order.waiting_bytes != waiting_bytes:
+            self._waiting_bytes += order.waiting_bytes - waiting_bytes
         if state.is_whole():
             del self._states[chain]
             self._newest[chain] = state.detector.newest
@@ -123,7 +145,21 @@ class ChainTable:
             return []
         state = self._state(chain, upto)
         state.detector.abandon(upto)
-        return state.order.given_up(upto)
+        self._waiting_bytes -= state.order.waiting_bytes
+        ready = state.order.given_up(upto)
+        self._waiting_bytes += state.order.waiting_bytes
+        return ready
+
+    def too_much_waits_for(self, chain: Chain) -> Number | None:
+        """Up to where a chain has to be given up, if too much waits in it, or in all of them."""
+        state = self._states.get(chain)
+        if state is None or state.order.waiting is None:
+            return None
+        config = self._config
+        crowded = state.order.waiting_bytes > config.waiting_bytes_per_chain_max
+        if not crowded and self._waiting_bytes <= config.waiting_bytes_max:
+            return None
+        return state.order.waited_for()
 
     def begin_delivery(self) -> None:
         """Subscribers came to a stream that we were in before: each chain goes on from here."""
@@ -136,6 +172,11 @@ class ChainTable:
         """What is missing of a chain between what was seen, as ranges (after, upto]."""
         state = self._states.get(chain)
         return [] if state is None else state.detector.gaps(state.order.baseline)
+
+    def is_ours(self, chain: Chain, number: Number) -> bool:
+        """Whether a position that was not seen may be taken however old it is: it lies in our time,
+        and nothing was forgotten that would tell it from a replay."""
+        return number > self._baseline(chain)
 
     def newest(self, chain: Chain) -> Number:
         """The highest position seen of a chain, or where our time in it begins."""
@@ -150,15 +191,16 @@ class ChainTable:
         chains, if there are too many."""
         oldest = (self._oldest_fresh_ms(now_ns), 0)
         heads = [head for head in self._all_newest() if head[1] >= oldest]
-        return nlargest(HEADS_MAX, heads, key=itemgetter(1))
+        return nlargest(HEADS_CHAINS_MAX, heads, key=itemgetter(1))
 
-    def is_newest(self, message: PlacedMessage) -> bool:
-        """Whether nothing newer was seen of a message's chain."""
-        newest = self._newest.get(message.chain)
+    def is_newest(self, head: Head) -> bool:
+        """Whether nothing newer was seen of a chain."""
+        chain, number = head
+        newest = self._newest.get(chain)
         if newest is None:
-            state = self._states.get(message.chain)
-            return state is not None and state.detector.newest == message.number
-        return newest == message.number
+            state = self._states.get(chain)
+            return state is not None and state.detector.newest == number
+        return newest == number
 
     def lacking(self, heads: Sequence[Head], now_ns: int) -> list[Head]:
         """What of all that somebody else has seen we should have, and have not."""
@@ -205,7 +247,9 @@ class ChainTable:
         for chain, number in self._all_newest():
             if number[0] < oldest_fresh_ms:
                 self._newest.pop(chain, None)
-                self._states.pop(chain, None)
+                state = self._states.pop(chain, None)
+                self._waiting_bytes -= 0 if state is None else state.order.waiting_bytes
+        self.baseline = max(self.baseline, (oldest_fresh_ms, 0))
         self._crowd = None
 
     def _all_newest(self) -> list[Head]:
@@ -234,11 +278,8 @@ class ChainTable:
         baseline = BEGINNING
         if newest == BEGINNING:
             self._added(chain)
-            # Not from any message on: with an old one, a neighbour could have us wait for all that
-            # came since.
-            recent = first[0] * MS_NS >= self.baseline[0] * MS_NS - self._config.recent_ns
-            baseline = min(first, self.baseline) if recent else self.baseline
+            baseline = min(first, self.baseline)
         detector = DuplicateDetector(self._config.ranges_per_chain_max, newest=newest)
-        order = ChainOrder(baseline, self._config.waiting_max, last=newest)
+        order = ChainOrder(baseline, last=newest)
         self._states[chain] = ChainState(detector, order)
         return self._states[chain]

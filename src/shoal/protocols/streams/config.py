@@ -16,6 +16,7 @@ STORAGE_NODES_MAX = 16  # storage nodes of one stream: more copies than anybody 
 PROBES_MAX = 16  # members that one is asked to measure at once
 HOLDERS_MAX = 4  # members that a reader is told to ask for keys: the publisher, and some to spare
 HEADS_MAX = 256  # chains in one Heads message: 20 KiB
+HEADS_CHAINS_MAX = 16 * HEADS_MAX  # told at once, in so many of them: thousands of sensors, 320 KiB
 PENDING_BYTES_MIN = 8 * KIB  # what a small message counts as while its signature is checked
 
 
@@ -115,8 +116,11 @@ class NodeConfig(msgspec.Struct, frozen=True):
     offenders_max: int = 64
     """Neighbours whose offences are remembered, also when their links are gone."""
 
-    waiting_max: int = 1000
-    """Messages of one chain that wait for one before them; then the gap is given up."""
+    waiting_bytes_per_chain_max: int = 8 * MIB
+    waiting_bytes_max: int = 32 * MIB
+    """What waits for a message before it, of one chain and of all chains of a stream, each message
+    with a KiB on top; then the gap is given up. While storage fills a gap, ten times as fast as a
+    chain of 50 messages of 2 kB a second goes on, 50 seconds of that chain can wait."""
 
     recent_ns: int = 60 * S_NS
     recent_bytes_max: int = 4 * MIB
@@ -157,8 +161,9 @@ class NodeConfig(msgspec.Struct, frozen=True):
     fill_peers_max: int = 1000
     """Requests that one neighbour may make at once, and then per second."""
 
-    broken_max: int = 1000
-    """Chains under repair at once."""
+    broken_max: int = 4096
+    """Chains under repair at once: half of them of those that only Heads told of, a few thousand
+    sensors that published while this node was away. Each is a few words."""
 
     held_messages_max: int = 1000
     """Own messages that wait for the first neighbour."""

@@ -8,6 +8,9 @@ A publisher who signs two bodies under one id contradicts itself. The first one 
 the message; the other is proof, kept from everybody but the local application. It needs not be
 passed on: every node sends the body that it took to all its neighbours, so the two meet on each
 link between a node that took one and a node that took the other.
+
+What is older than live messages may be is taken out of storage only, for this node itself: others
+would take it for a replay.
 """
 
 from __future__ import annotations
@@ -120,7 +123,7 @@ class Flooding:
         seen = channel.seen.seen(message.chain, message.number)
         if seen and channel.recent.contradicted(message) is None:
             return self._again(channel, message, peer)
-        refusal = self._refusal(channel, message, now_ns)
+        refusal = self._refusal(channel, message, stored, now_ns)
         if refusal is not None:
             return [Rejected(peer, refusal)]
         publishers = self.publishers
@@ -134,11 +137,12 @@ class Flooding:
         if held_bytes > self.config.pending_bytes_max:
             return [Rejected(peer, "too-many-unverified")]
         self._pending_bytes[peer] = held_bytes
-        self._pending[signed] = Pending(peer, flood, message, now_ns, cost_bytes)
+        self._pending[signed] = Pending(peer, flood, message, now_ns, cost_bytes, stored)
         return [Verify(id.publisher, signed, signed)]
 
     def filled(self, node: NodeId, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
-        """What this node's history machine found for a gap: taken like what neighbours send."""
+        """What this node's history machine found: taken like what neighbours send, and also what
+        is too old to come from them."""
         channel = self._channels.get(filled.stream)
         if channel is None:
             return []  # left meanwhile
@@ -214,13 +218,15 @@ class Flooding:
             return [Rejected(peer, "not-my-stream")]  # left while the check ran
         # Again, for the check took time: others may have taken the room, and a chain forgotten
         # meanwhile must not come back with a message that has become stale.
-        refusal = self._refusal(channel, message, now_ns)
+        refusal = self._refusal(channel, message, pending.stored, now_ns)
         if refusal is not None:
             return [Rejected(peer, refusal)]
         if not channel.seen.take(message):
             return self._seen_meanwhile(channel, pending)
         self.copies.add(message, now_ns)
-        channel.recent.add(message, now_ns)
+        is_history = pending.stored and self._is_stale(message, now_ns)
+        if not is_history:
+            channel.recent.add(message, now_ns)
         handled_ns = now_ns - pending.received_ns
         change_ns = (handled_ns - self.handling_ns) // HANDLING_GAIN
         if change_ns:
@@ -234,7 +240,7 @@ class Flooding:
             age_us = min(age_us + now_us - flood.seen_us, INT63_MAX)
         hops = flood.hops + 1 if flood.hops < HOPS_MAX else HOPS_MAX
         effects: list[Effect] = [ReceivedFirst(id, peer, hops, age_us)]
-        onward = [n for n in channel.active if n != peer]
+        onward = [] if is_history else [n for n in channel.active if n != peer]
         feeds = channel.feeds
         if feeds.watched and peer in channel.active:
             effects.extend(feeds.first(message.chain, message.number, peer))
@@ -255,6 +261,9 @@ class Flooding:
             delivery = Delivery(message, hops, age_us)
             ready = channel.seen.ready(delivery) if channel.ordered else [delivery]
             effects.extend(self.deliver(ready, now_ns))
+            if not ready:
+                abandoned, ready = channel.repair.relieve(message.chain)
+                effects.extend([*abandoned, *self.deliver(ready, now_ns)])
         if not channel.seen.is_whole(message.chain):
             effects.extend(channel.repair.seen(message.chain, now_ns))
         return effects
@@ -358,10 +367,17 @@ class Flooding:
         seen = EquivocationSeen(message.id.stream, first, second)
         return [Equivocation(message.id, pending.peer), Notify(seen)]
 
-    def _refusal(self, channel: Channel, message: PlacedMessage, now_ns: int) -> str | None:
+    def _is_stale(self, message: PlacedMessage, now_ns: int) -> bool:
+        return message.id.timestamp_ms * MS_NS - now_ns < -self.config.freshness_ns
+
+    def _refusal(
+        self, channel: Channel, message: PlacedMessage, stored: bool, now_ns: int
+    ) -> str | None:
         """Why a message is not taken now, whoever signed it."""
         ahead_ns = message.id.timestamp_ms * MS_NS - now_ns
-        if ahead_ns < -self.config.freshness_ns:
+        if ahead_ns < -self.config.freshness_ns and not (
+            stored and channel.seen.is_ours(message.chain, message.number)
+        ):
             return "stale"
         if ahead_ns > self.config.future_ns:
             return "from-the-future"

@@ -2,15 +2,19 @@
 
 A message is delivered once the one before it was. What comes too early waits; when a gap is given
 up, the next message is delivered with a note that something is missing before it. What comes after
-its place was given up is late, and dropped: order is kept, and the gap was told.
+its place was given up is late, and dropped: order is kept, and the gap was told. How much waits in
+all chains of a stream is bounded by `chains.py`.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from shoal.base.units import KIB
 from shoal.protocols.streams.duplicates import BEGINNING, Number
 from shoal.protocols.streams.placed import PlacedMessage
+
+WAITING_BYTES_MIN = 1 * KIB  # what the smallest message takes while it waits, with all its parts
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -27,12 +31,12 @@ class ChainOrder(msgspec.Struct, gc=False):
 
     baseline: Number
     """Whatever lies before our own beginning in the chain is history, and no gap."""
-    waiting_max: int
     last: Number = BEGINNING
     """What was delivered, also of what was under way when we joined."""
     gap: bool = False
     """Something was given up before the next message."""
     waiting: dict[Number, Delivery] | None = None
+    waiting_bytes: int = 0
 
     def arrived(self, delivery: Delivery) -> list[Delivery]:
         """A message came: what can be delivered now, in order."""
@@ -48,9 +52,13 @@ class ChainOrder(msgspec.Struct, gc=False):
         if self.waiting is None:
             self.waiting = {}
         self.waiting[number] = delivery
-        if len(self.waiting) > self.waiting_max:
-            return self.given_up(self.waiting[min(self.waiting)].message.before)
+        self.waiting_bytes += _cost_bytes(delivery)
         return []
+
+    def waited_for(self) -> Number | None:
+        """Up to where something must come, or be given up, before any that waits has its turn."""
+        waiting = self.waiting
+        return None if waiting is None else waiting[min(waiting)].message.before
 
     def begin(self, after: Number) -> None:
         """Subscribers come only now: what was seen before is none of theirs."""
@@ -58,9 +66,8 @@ class ChainOrder(msgspec.Struct, gc=False):
 
     def given_up(self, upto: Number) -> list[Delivery]:
         """Nothing up to a position will come any more."""
-        if upto <= max(self.last, self.baseline):
-            return []
-        self.last, self.gap = upto, True
+        if upto > max(self.last, self.baseline):
+            self.last, self.gap = upto, True
         return self._drain()
 
     def _drain(self) -> list[Delivery]:
@@ -71,14 +78,21 @@ class ChainOrder(msgspec.Struct, gc=False):
             if delivery.message.before > max(self.last, self.baseline):
                 break
             del waiting[number]
+            self.waiting_bytes -= _cost_bytes(delivery)
             if number > self.last:
                 ready.append(self._take(delivery))
         self.waiting = waiting or None
         return ready
 
     def _take(self, delivery: Delivery) -> Delivery:
-        self.last = delivery.message.number
-        if not self.gap:
+        message, last = delivery.message, self.last
+        self.last = message.number
+        # Behind the last one, but not the next: what lies between was said to be history.
+        if not self.gap and (message.before <= last or last == BEGINNING):
             return delivery
         self.gap = False
         return msgspec.structs.replace(delivery, gap_before=True)
+
+
+def _cost_bytes(delivery: Delivery) -> int:
+    return WAITING_BYTES_MIN + len(delivery.message.signed)

@@ -34,6 +34,8 @@ class Pending(msgspec.Struct, frozen=True, gc=False):
     message: PlacedMessage
     received_ns: int
     cost_bytes: int
+    stored: bool
+    """Whether it comes out of storage, by way of this node's history machine."""
 
 
 class Publishers:

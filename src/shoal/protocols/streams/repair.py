@@ -6,7 +6,8 @@ still come over another path. Then one neighbour after the other is asked for th
 answers with the messages themselves, as if it had just got them, and a FillDone. If `storage_tries`
 did not help, or there is no neighbour to ask, the history machine of this node is asked once, which
 knows the storage nodes of the stream. After `fill_tries`, and when storage has answered or had its
-time, the gap is given up, and said to be one. Each step forward begins all of it anew.
+time, the gap is given up, and said to be one. Each step forward begins all of it anew; but while
+storage gives what neighbours lack, it alone is asked, for one page after the other.
 
 Neighbours exchange Heads when a link becomes active, and when a chain goes quiet: so also the last
 message of a burst is not missed for long, nor one that slipped through while the overlay changed.
@@ -25,7 +26,7 @@ from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
 from shoal.protocols.streams.chains import ChainTable
-from shoal.protocols.streams.config import HEADS_MAX, NodeConfig
+from shoal.protocols.streams.config import HEADS_CHAINS_MAX, HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.feeds import Feeds
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
@@ -59,6 +60,9 @@ class _Broken(msgspec.Struct):
     storage_ns: int | None = None  # when storage was first asked
     storage_again_ns: int = 0  # when it may be asked again, if it did not answer
     storage_done: bool = False  # and it has answered
+    storage_gives: bool = False  # what it answered is of use
+    page_ends: Number | None = None  # with this, and is being checked
+    page_ns: int = 0  # since when
 
 
 class Repair:
@@ -82,6 +86,7 @@ class Repair:
         self._config = config
         self._broken: dict[Chain, _Broken] = {}
         self._asking = 0
+        self._untold: list[Head] = []  # of quiet chains: told next time, at most one for each chain
         self._wants = RateLimit(WANTS_BURST_KIB, WANTS_REFILL_NS, config.fill_peers_max)
         self._answers = RateLimit(config.fill_burst, config.fill_refill_ns, config.fill_peers_max)
 
@@ -99,8 +104,11 @@ class Repair:
 
     def seen(self, chain: Chain, now_ns: int) -> list[Effect]:
         """A message of a chain was taken: is anything missing before it?"""
-        if chain in self._broken:
-            return []
+        broken = self._broken.get(chain)
+        if broken is not None:
+            if broken.page_ends is None or not self._table.seen(chain, broken.page_ends):
+                return []
+            return [SetTimer(("repair", self._stream), 0)]  # the next page
         gaps = self._table.gaps(chain)
         if not gaps:
             return []
@@ -146,12 +154,14 @@ class Repair:
             if missing is None:
                 del self._broken[chain]
                 continue
-            self._look(broken, missing)
+            self._look(chain, broken, missing, now_ns)
             if self._is_waiting(broken, now_ns):
                 continue
             tired = not active or broken.tries >= self._config.storage_tries
             if tired and self._has_time(broken, now_ns):
                 effects.extend(self._ask_storage(chain, broken, missing, now_ns))
+                if broken.storage_gives:
+                    continue
             if active and broken.tries < self._config.fill_tries:
                 effects.extend(self._ask(chain, broken, missing, active, now_ns))
             elif self._node is None or broken.storage_done or not self._has_time(broken, now_ns):
@@ -166,17 +176,32 @@ class Repair:
         return effects, deliveries
 
     def _is_waiting(self, broken: _Broken, now_ns: int) -> bool:
+        if broken.page_ends is not None:
+            return True
+        if broken.storage_gives:
+            return False  # whatever a neighbour was asked for
         if broken.asked is not None:
             return now_ns - broken.asked_ns < self._config.fill_wait_ns
         return now_ns - broken.since_ns < self._config.gap_wait_ns
 
-    def _look(self, broken: _Broken, missing: tuple[Number, Number]) -> None:
+    def _look(
+        self, chain: Chain, broken: _Broken, missing: tuple[Number, Number], now_ns: int
+    ) -> None:
         """Less is missing than before: it gets better, and all helpers may be asked again. What
         somebody says to have sent does not count."""
         before, broken.range = broken.range, missing
         if before is not None and (missing[0] > before[0] or missing[1] < before[1]):
-            broken.tries = 0
+            broken.tries = self._config.storage_tries if broken.storage_gives else 0
             broken.storage_ns, broken.storage_again_ns, broken.storage_done = None, 0, False
+        if not self._has_time(broken, now_ns):
+            broken.storage_gives = False
+        if broken.page_ends is None:
+            return
+        if self._table.seen(chain, broken.page_ends):
+            broken.page_ends = None
+        elif now_ns - broken.page_ns >= self._config.fill_wait_ns:
+            broken.page_ends, broken.storage_gives = None, False  # little came of it
+            broken.storage_again_ns = now_ns
 
     def _has_time(self, broken: _Broken, now_ns: int) -> bool:
         """Whether storage may still help."""
@@ -231,9 +256,14 @@ class Repair:
     def storage_answered(self, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
         """Storage has given what it has; whether it helped is seen once that was checked."""
         broken = self._broken.get((filled.publisher, filled.partition, filled.chain))
-        if broken is None or filled.found or not _covers(filled, broken.range):
-            return []  # helped, or is about a gap of before
-        broken.storage_done = filled.asked
+        if broken is None or not _covers(filled, broken.range):
+            return []  # about a gap of before
+        if filled.last is not None:
+            broken.page_ends = (filled.last.timestamp_ms, filled.last.sequence)
+            broken.page_ns, broken.storage_gives = now_ns, True
+        if filled.found:
+            return []
+        broken.storage_gives, broken.storage_done = False, filled.asked
         broken.storage_again_ns = now_ns + self._config.fill_wait_ns  # nobody was there
         return [SetTimer(("repair", self._stream), self._config.repair_tick_ns)]
 
@@ -245,6 +275,15 @@ class Repair:
             return [Rejected(peer, "unasked-fill")]
         broken.asked = None
         return [SetTimer(("repair", self._stream), self._config.repair_tick_ns)]
+
+    def relieve(self, chain: Chain) -> tuple[list[Effect], list[Delivery]]:
+        """Give up what a chain waits for, while too much waits; what waited is delivered."""
+        effects: list[Effect] = []
+        deliveries: list[Delivery] = []
+        while (upto := self._table.too_much_waits_for(chain)) is not None:
+            effects.append(GapAbandoned(self._stream, chain[0], chain[2]))
+            deliveries.extend(self._table.give_up(chain, upto))
+        return effects, deliveries
 
     # Answering
 
@@ -282,12 +321,14 @@ class Repair:
     def tell_quiet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
         """Tell neighbours the last messages of chains that have just gone quiet, once: while a
         chain goes on, each message shows whether the one before it was missed."""
-        came = self._recent.since(now_ns - self._config.heads_ns)
-        quiet = [message.head for message in came if self._table.is_newest(message)]
-        return self._tell(peers, quiet[:HEADS_MAX]) if peers else []
+        came = [message.head for message in self._recent.since(now_ns - self._config.heads_ns)]
+        quiet = [head for head in self._untold + came if self._table.is_newest(head)]
+        self._untold = quiet[HEADS_CHAINS_MAX:]
+        return self._tell(peers, quiet[:HEADS_CHAINS_MAX]) if peers else []
 
     def _tell(self, peers: tuple[NodeId, ...], heads: Sequence[Head]) -> list[Effect]:
-        return [Send(Heads(self._stream, tuple(heads)), peers)] if heads else []
+        chunks = [heads[at : at + HEADS_MAX] for at in range(0, len(heads), HEADS_MAX)]
+        return [Send(Heads(self._stream, tuple(chunk)), peers) for chunk in chunks]
 
 
 def _covers(filled: FilledFromStorage, missing: tuple[Number, Number] | None) -> bool:

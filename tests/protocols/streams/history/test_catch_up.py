@@ -109,17 +109,81 @@ def test_many_streams_take_turns_and_all_of_them_come() -> None:
     assert sorted(returner.found) == sorted(signed for each in sent.values() for signed in each)
 
 
-@pytest.mark.parametrize("keepers", [(), (Silent(),), (None,)])
-def test_without_storage_it_ends_there_and_may_be_asked_for_again(keepers: tuple[Any]) -> None:
-    returner = Returner(*keepers, partitions=2)
+def test_without_storage_it_ends_there_and_may_be_asked_for_again() -> None:
+    returner = Returner(partitions=2)
     returner.catch_up()
     returner.advance(120 * S_NS)
     assert returner.found == []
     assert returner.client._jobs == {}
+    assert not returner.host.timers
     returner.keepers[ONE] = Keeper(MESSAGES)
     returner.storage = (ONE,)
     returner.advance(60 * S_NS)
     returner.catch_up()
+    assert returner.found == MESSAGES[5:]
+
+
+@pytest.mark.parametrize("keeper", [Silent(), None])
+def test_storage_that_does_not_answer_is_asked_again_later(keeper: Keeper | None) -> None:
+    returner = Returner(keeper, partitions=3)
+    returner.catch_up()
+    returner.advance(30 * S_NS)
+    assert returner.found == []
+    returner.keepers[ONE] = Keeper(MESSAGES)
+    returner.advance(60 * S_NS)
+    assert returner.found == MESSAGES[5:]
+    assert returner.client._jobs == {}
+    assert not returner.host.timers
+
+
+def test_trackers_that_do_not_answer_are_asked_again_later() -> None:
+    returner = Returner(Keeper(MESSAGES))
+    returner.tracker_is_up = False
+    returner.catch_up()
+    returner.advance(returner.client.config.catch_up_retry_ns - 1)
+    returner.tracker_is_up = True
+    assert returner.found == []
+    returner.advance(1)
+    assert returner.found == MESSAGES[5:]
+
+
+def test_after_one_partition_failed_the_others_are_not_tried() -> None:
+    silent = Silent()
+    returner = Returner(silent, partitions=50)
+    returner.catch_up()
+    returner.advance(returner.client.config.catch_up_retry_ns)
+    assert {question.partition for question in silent.asked} == {0}
+
+
+def test_an_absence_is_given_up_after_so_many_tries() -> None:
+    silent = Silent()
+    returner = Returner(silent, config=ClientConfig(catch_up_tries=3, fill_rounds=1))
+    returner.catch_up()
+    returner.advance(600 * S_NS)
+    assert len(silent.asked) == 3
+    assert not returner.host.timers
+    returner.catch_up()
+    assert len(silent.asked) == 4
+
+
+def test_whoever_was_away_again_reads_at_once_what_it_missed_before() -> None:
+    returner = Returner(None)
+    returner.catch_up()
+    returner.advance(25 * S_NS)
+    returner.keepers[ONE] = Keeper(MESSAGES)
+    later = Position(SINCE.timestamp_ms + 20, 0)
+    returner.catch_up(since=later)
+    assert returner.found == MESSAGES[5:]
+    returner.advance(60 * S_NS)
+    assert returner.found == MESSAGES[5:], "once"
+
+
+def test_whoever_was_away_again_while_a_read_failed_reads_from_the_first_absence() -> None:
+    returner = Returner(Silent(), config=ClientConfig(fill_rounds=1))
+    returner.catch_up()
+    returner.catch_up(since=Position(SINCE.timestamp_ms + 20, 0))
+    returner.keepers[ONE] = Keeper(MESSAGES)
+    returner.advance(10 * S_NS)
     assert returner.found == MESSAGES[5:]
 
 
@@ -156,9 +220,13 @@ def test_a_moment_alone_is_no_absence() -> None:
     assert absence.moved(False, True, NOW_NS) == []
 
 
-def test_what_lies_before_the_joining_or_is_too_old_is_not_asked_for() -> None:
+def test_what_lies_before_the_joining_is_not_asked_for() -> None:
     absence = Absence(STREAM, ME, CONFIG, NOW_NS - 40 * S_NS)
     assert since_ms(absence.moved(False, True, NOW_NS)) == [40_000]
-    absence = Absence(STREAM, ME, CONFIG, NOW_NS - 4_000 * S_NS)
-    absence.moved(True, False, NOW_NS - 3_000 * S_NS)
-    assert since_ms(absence.moved(False, True, NOW_NS)) == [CONFIG.freshness_ns // MS_NS]
+
+
+def test_an_absence_of_hours_is_made_up_for_from_its_beginning() -> None:
+    absence = Absence(STREAM, ME, CONFIG, NOW_NS - 40_000 * S_NS)
+    absence.moved(True, False, NOW_NS - 30_000 * S_NS)
+    since = 30_000_000 + CONFIG.absent_before_ns // MS_NS
+    assert since_ms(absence.moved(False, True, NOW_NS)) == [since]

@@ -144,7 +144,15 @@ class Asker(Library):
         heard = [getattr(event, "message", None) for event in events]
         filled = [message for message in heard if isinstance(message, FilledFromStorage)]
         assert all((message.after, message.upto) in self.asked for message in filled)
-        return [replaced(message, after=None, upto=None) for message in filled]
+        assert all(message.last == _last(message.found) for message in filled)
+        return [replaced(message, after=None, upto=None, last=None) for message in filled]
+
+
+def _last(found: tuple[bytes, ...]) -> Position | None:
+    if not found:
+        return None
+    id = decode_body(found[-1]).id
+    return Position(id.timestamp_ms, id.sequence)
 
 
 def found(*messages: bytes, asked: bool = True) -> FilledFromStorage:
@@ -167,7 +175,7 @@ def test_only_the_chain_that_lacks_something_is_asked_for() -> None:
 
 
 def test_more_than_a_page_is_answered_with_a_page() -> None:
-    asker = Asker(Keeper(MESSAGES), config=ClientConfig(fill_rows=4))
+    asker = Asker(Keeper(MESSAGES), config=ClientConfig(page_rows=4))
     asker.ask(gap(0, 30))
     assert asker.filled == [found(*MESSAGES[1:5])]
     asker.advance(60 * S_NS)

@@ -5,16 +5,22 @@ while, and comes back among nodes that are all newer than a message, is shown ne
 has ended. So the stream machine says since when it was alone, and all messages since then are read
 from storage, partition by partition. They go back to it like those that fill a gap: what it has is
 known as a copy, the rest is checked, delivered and passed on.
+
+Whatever cut this node off may have cut off storage too. Where that does not answer, the stream
+waits, and is read again from the beginning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from shoal.base.ids import KEYS_PARTITION, NodeId, StreamId
 from shoal.identity.stream_message import Position
-from shoal.kernel.effects import Effect, Send
+from shoal.kernel.effects import CancelTimer, Effect, Send, SetTimer
 from shoal.protocols.streams.history.commands import (
+    FAILED,
     NO_STORAGE,
     NO_TRACKER,
     HistoryRow,
@@ -28,6 +34,13 @@ from shoal.protocols.streams.history.reading import Sink
 PartitionsOf = Callable[[StreamId], int]
 Begin = Callable[[StreamId, ReadHistory, Sink], list[Effect]]
 OfStream = Callable[[StreamId], list[Effect]]
+
+
+class _Absence(msgspec.Struct, frozen=True):
+    """What is to be read of a stream."""
+
+    since: Position
+    tries: int = 0  # that failed
 
 
 class CatchUps:
@@ -49,13 +62,22 @@ class CatchUps:
         self._begin = begin
         self._more = more
         self._stop = stop
-        self._waiting: dict[StreamId, Position] = {}
+        self._waiting: dict[StreamId, _Absence] = {}
         self._running: dict[StreamId, None] = {}
+        self._failed: dict[StreamId, _Absence] = {}  # until their timers run out
 
     def ask(self, absence: CatchUp) -> list[Effect]:
         """Something may be missing."""
+        stream, failed = absence.stream, self._failed.pop(absence.stream, None)
         # While a stream waits, the earlier absence counts: its read goes to the end.
-        self._waiting.setdefault(absence.stream, absence.since)
+        since = absence.since if failed is None else failed.since
+        self._waiting.setdefault(stream, _Absence(since))
+        cancel = [] if failed is None else [CancelTimer(("catch-up", stream))]
+        return [*cancel, *self._next_stream()]
+
+    def ask_again(self, stream: StreamId) -> list[Effect]:
+        """Storage did not answer a while ago."""
+        self._waiting[stream] = self._failed.pop(stream)
         return self._next_stream()
 
     def _next_stream(self) -> list[Effect]:
@@ -68,7 +90,7 @@ class CatchUps:
                 effects += self._read(stream, 0, self._waiting.pop(stream))
         return effects
 
-    def _read(self, stream: StreamId, partition: int, since: Position) -> list[Effect]:
+    def _read(self, stream: StreamId, partition: int, absence: _Absence) -> list[Effect]:
         told = 0
 
         def page(rows: tuple[HistoryRow, ...]) -> list[Effect]:
@@ -81,17 +103,31 @@ class CatchUps:
             return [*effects, *self._stop(stream), *after()]
 
         def ended(reason: str, problem: str) -> list[Effect]:
-            return self._over(stream) if reason in (NO_STORAGE, NO_TRACKER) else after()
+            if reason in (FAILED, NO_TRACKER):
+                return self._try_later(stream, absence) + self._over(stream)
+            return self._over(stream) if reason == NO_STORAGE else after()
 
         def after() -> list[Effect]:
             if partition + 1 < self._partitions_of(stream):
-                return self._read(stream, partition + 1, since)
+                return self._read(stream, partition + 1, absence)
             if partition < KEYS_PARTITION:
-                return self._read(stream, KEYS_PARTITION, since)
+                return self._read(stream, KEYS_PARTITION, absence)
             return self._over(stream)
 
-        command = ReadHistory(stream, partition, MessageRange(since, None), insist=True)
+        what = MessageRange(absence.since, None)
+        command = ReadHistory(stream, partition, what, insist=True)
         return self._begin(stream, command, Sink(page, ended))
+
+    def _try_later(self, stream: StreamId, absence: _Absence) -> list[Effect]:
+        if stream in self._waiting:  # away again meanwhile
+            self._waiting[stream] = _Absence(absence.since)
+            return []
+        tries = absence.tries + 1
+        if tries >= self._config.catch_up_tries:
+            return []
+        self._failed[stream] = _Absence(absence.since, tries)
+        wait_ns = self._config.catch_up_retry_ns << absence.tries
+        return [SetTimer(("catch-up", stream), wait_ns)]
 
     def _over(self, stream: StreamId) -> list[Effect]:
         del self._running[stream]

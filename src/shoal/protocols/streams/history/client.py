@@ -167,6 +167,8 @@ class HistoryClient:
                 return effects + self._unanswered(questions, "no-link")
             case "idle":
                 return self._desk.give_back(what)
+            case "catch-up":
+                return self._catch_ups.ask_again(what)
         job = self._jobs.get(what)  # "retry"
         return [] if job is None else self._done(job, job.retry())
 
@@ -215,20 +217,20 @@ class HistoryClient:
         )
 
     def _begin_fill(self, gap: FillFromStorage, command: ReadHistory, sink: Sink) -> list[Effect]:
-        return self._begin_own(gap, command, sink, self.config.fill_rows)
+        return self._begin_own(gap, command, sink)
 
     def _begin_catch_up(self, stream: StreamId, command: ReadHistory, sink: Sink) -> list[Effect]:
-        return self._begin_own(stream, command, sink, self.config.page_rows)
+        return self._begin_own(stream, command, sink)
 
     def _begin_own(
-        self, key: FillFromStorage | StreamId, command: ReadHistory, sink: Sink, page_rows: int
+        self, key: FillFromStorage | StreamId, command: ReadHistory, sink: Sink
     ) -> list[Effect]:
         def ended(reason: str, problem: str) -> list[Effect]:
             del self._own_reads[key]
             return sink.ended(reason, problem)
 
         id = self._own_reads[key] = self._new_id()
-        reader, ends = Reader(command, self.config, page_rows), Sink(sink.page, ended)
+        reader, ends = Reader(command, self.config, self.config.page_rows), Sink(sink.page, ended)
         return self._begin(Reading(id, reader, self._desk, self._checks, self.config, ends))
 
     def _more(self, stream: StreamId) -> list[Effect]:

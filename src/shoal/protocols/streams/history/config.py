@@ -134,11 +134,15 @@ class ClientConfig(msgspec.Struct, frozen=True):
 
     fill_rounds: int = 2
     fills_max: int = 100
-    fill_rows: int = 100
-    """Gaps that storage is asked for at once, and rows of one of them; the rest is asked for when
-    these have come. Live messages wait behind a gap: it is tried less often than a read."""
+    """Gaps that storage is asked for at once, a page of each; the rest is asked for when these have
+    come. Live messages wait behind a gap: it is tried less often than a read."""
 
     catch_ups_at_once: int = 16
     catch_up_rows_max: int = 4_096
     """Streams that are read at once after an absence, and rows of one partition: a node that was
     cut off comes back to all of its streams in the same moment."""
+
+    catch_up_retry_ns: int = 10 * S_NS
+    catch_up_tries: int = 7
+    """If no tracker or storage node answers, the absence is made up for after this, then after
+    twice as long, and so on, this often in all: storage nodes have ten minutes to come back."""

@@ -63,20 +63,22 @@ class Fills:
         self, gap: FillFromStorage, rows: tuple[HistoryRow, ...], *, asked: bool
     ) -> list[Effect]:
         del self._open[gap]
-        return self._answer(gap, tuple([row.message.signed for row in rows]), asked=asked)
+        return self._answer(gap, rows, asked=asked)
 
     def _answer(
-        self, gap: FillFromStorage, found: tuple[bytes, ...], *, asked: bool
+        self, gap: FillFromStorage, rows: tuple[HistoryRow, ...], *, asked: bool
     ) -> list[Effect]:
+        id = rows[-1].message.id if rows else None
         filled = FilledFromStorage(
             gap.stream,
             gap.publisher,
             gap.partition,
             gap.chain,
-            found,
+            tuple([row.message.signed for row in rows]),
             asked,
             gap.after,
             gap.upto,
+            None if id is None else Position(id.timestamp_ms, id.sequence),
         )
         return [Send(filled, (self._node,))]
 

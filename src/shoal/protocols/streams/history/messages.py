@@ -204,6 +204,8 @@ class FilledFromStorage(msgspec.Struct, frozen=True, gc=False):
     after: Position | None = None
     upto: Position | None = None
     """What was asked for: something else may be missing by now."""
+    last: Position | None = None
+    """Where the last of what was found stands."""
 
 
 class CatchUp(msgspec.Struct, frozen=True, gc=False):
