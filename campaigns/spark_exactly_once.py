@@ -9,7 +9,7 @@ Drivers die with their JVMs: after tasks have staged their rows, in the middle o
 were published and before Spark knows, or at any moment; or they stand still, a successor takes
 over, and then they go on. Meanwhile a storage node or the publishing node is killed and started
 again, or the subscriber is. What happens, and when, follows from the seed, but for how fast
-processes are. A small form of it, with every kind of kill, is tests/pipeline/test_exactly_once.py.
+processes are. A small form of it is tests/pipeline/test_exactly_once.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from shoal.base.ids import show_node_id
 from shoal.cli.app import app
 from shoal.identity import ScryptCost, create_keystore, open_keystore, show_peer_id
-from tests.cli.test_app import ends
+from tests.cli.test_app import ends, is_refused
 
 PASSPHRASE = "correct horse battery staple"
 
@@ -94,13 +94,9 @@ def test_misuse_is_one_line_and_exit_code_2(
     complaint: str,
 ) -> None:
     monkeypatch.setenv("SHOAL_TEST_EMPTY", "")
-    assert ends("key", *arguments) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("shoal: ")
-    assert printed.err.count("\n") == 1
-    assert complaint in printed.err
-    assert "hunter2" not in printed.err
+    out, err = is_refused(capsys, ["key", *arguments], complaint)
+    assert out == ""
+    assert "hunter2" not in err
     assert not (tmp_path / "node.key").exists()
 
 

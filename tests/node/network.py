@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from random import Random
 from typing import Any
 
 import msgspec
 
+from shoal.cli.demo.ports import free_port as free_port
 from shoal.identity import SeededEntropy
 from shoal.node import Message, NetworkFile, Node, Subscription
 from shoal.node.network_file import NodeSection, StreamSettings, TrackerSection, tracker_contact
@@ -105,17 +104,3 @@ async def nothing_more(messages: Subscription, during_s: float = 0.1) -> None:
 
 def contents(messages: Sequence[Message]) -> list[Any]:
     return [message.content for message in messages]
-
-
-def free_port() -> int:
-    """A port that nobody has, and that no outgoing connection gets meanwhile."""
-    rng = Random()
-    while True:
-        port = rng.randrange(15_000, 30_000)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port

@@ -15,7 +15,7 @@ from shoal.node.network_file import StorageSection
 from shoal.storage.errors import StoreFull, StoreInUse
 from shoal.storage.store import Store
 from tests.node.network import contents, run, take
-from tests.node.storage import StorageTown, until_stored
+from tests.node.storage import StorageTown, until_stored, until_taken_in
 
 STREAM = "0x" + "ab" * 20 + "/city/vehicles"
 
@@ -27,12 +27,12 @@ def contents_of(store: Store, stream: str) -> list[bytes]:
 def test_what_is_published_is_kept_and_is_there_after_a_restart(tmp_path: Path) -> None:
     async def main() -> None:
         town = StorageTown(tmp_path, "one", stream=STREAM)
-        async with town.open("tracker"), town.open() as alice:
+        async with town.open("tracker") as tracker, town.open() as alice:
             stream = await alice.open_stream(STREAM)
             async with town.open("one") as keeper:
                 assert keeper.storage is not None
                 assert list(keeper.storage.streams) == [STREAM]
-                await asyncio.sleep(0.5)  # it is taken in
+                await until_taken_in(keeper, tracker, STREAM, alice)
                 for number in range(50):
                     await stream.publish(number)
                 await until_stored(keeper, 50)
@@ -42,7 +42,7 @@ def test_what_is_published_is_kept_and_is_there_after_a_restart(tmp_path: Path) 
                 assert keeper.storage is not None
                 assert keeper.storage.store.log == log
                 assert contents_of(keeper.storage.store, STREAM) == before
-                await asyncio.sleep(0.5)
+                await until_taken_in(keeper, tracker, STREAM, alice)
                 await stream.publish("one more")
                 await until_stored(keeper, 51)
 
@@ -54,7 +54,7 @@ def test_a_node_kept_for_all_joins_a_stream_when_a_publisher_wants_it_kept(
 ) -> None:
     async def main() -> None:
         town = StorageTown(tmp_path, "one")
-        async with town.open("tracker"), town.open() as alice:
+        async with town.open("tracker") as tracker, town.open() as alice:
             stream = await alice.open_stream(STREAM)
             async with town.open("one") as keeper:
                 assert keeper.storage is not None
@@ -63,7 +63,7 @@ def test_a_node_kept_for_all_joins_a_stream_when_a_publisher_wants_it_kept(
                 assert list(keeper.storage.streams) == [STREAM]
                 assert keeper.storage.store.info().messages == 1
                 assert alice.host.connections[keeper.id].peer.roles == ("node", "storage")
-                await asyncio.sleep(0.5)
+                await until_taken_in(keeper, tracker, STREAM, alice)
                 await stream.publish("and now by itself")
                 await until_stored(keeper, 2)
             async with town.open("one") as keeper:
@@ -77,11 +77,11 @@ def test_two_storage_nodes_end_up_with_the_same(tmp_path: Path) -> None:
     async def main() -> None:
         town = StorageTown(tmp_path, "one", "two", stream=STREAM)
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(town.open("tracker"))
+            tracker = await stack.enter_async_context(town.open("tracker"))
             alice = await stack.enter_async_context(town.open())
             one = await stack.enter_async_context(town.open("one"))
             stream = await alice.open_stream(STREAM)
-            await asyncio.sleep(0.5)
+            await until_taken_in(one, tracker, STREAM, alice)
             for number in range(30):
                 await stream.publish(number)
             await until_stored(one, 30)
@@ -103,10 +103,14 @@ def test_a_full_disk_is_told_and_the_node_goes_on(
 ) -> None:
     async def main() -> None:
         town = StorageTown(tmp_path, "one", stream=STREAM)
-        async with town.open("tracker"), town.open() as alice, town.open("one") as keeper:
+        async with (
+            town.open("tracker") as tracker,
+            town.open() as alice,
+            town.open("one") as keeper,
+        ):
             assert keeper.storage is not None
             stream = await alice.open_stream(STREAM)
-            await asyncio.sleep(0.5)
+            await until_taken_in(keeper, tracker, STREAM, alice)
             full = mock.patch.object(
                 keeper.storage.store, "append", side_effect=StoreFull("the disk is full")
             )
@@ -149,11 +153,15 @@ def test_retention_is_as_the_section_says() -> None:
 def test_a_storage_node_may_subscribe_and_publish_too(tmp_path: Path) -> None:
     async def main() -> None:
         town = StorageTown(tmp_path, "one", stream=STREAM)
-        async with town.open("tracker"), town.open() as alice, town.open("one") as keeper:
+        async with (
+            town.open("tracker") as tracker,
+            town.open() as alice,
+            town.open("one") as keeper,
+        ):
             theirs = await alice.open_stream(STREAM)
             ours = await keeper.open_stream(STREAM)
             async with ours.subscribe() as messages:
-                await asyncio.sleep(0.5)
+                await until_taken_in(keeper, tracker, STREAM, alice)
                 for number in range(5):
                     await theirs.publish(number)
                 await ours.publish("our own")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -20,7 +19,7 @@ from shoal.protocols.dht.config import K
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.storage.errors import StoreError, StoreInUse
 from tests.node.network import run
-from tests.node.storage import StorageTown, until_stored
+from tests.node.storage import StorageTown, until_stored, until_taken_in
 from tests.node.topics import TopicTown, in_town, payloads, take
 
 KEY = PrivateKey.generate(SeededEntropy("role"))
@@ -104,7 +103,7 @@ def test_a_storage_node_with_topics_has_both_disks_and_neither_mixes_them_up(
         both = msgspec.structs.replace(
             town.network("keeper"), dht=DhtSection(), topics=TopicsSection()
         )
-        async with town.open("tracker"), town.open() as alice:
+        async with town.open("tracker") as tracker, town.open() as alice:
             cid = ""
             for number in range(2):
                 async with Node.open(both, entropy=SeededEntropy("keeper")) as keeper:
@@ -112,7 +111,7 @@ def test_a_storage_node_with_topics_has_both_disks_and_neither_mixes_them_up(
                     topic = await (keeper.topic(cid) if cid else keeper.create_topic("news"))
                     cid = topic.cid
                     await topic.publish(b"%d" % number)
-                    await asyncio.sleep(0.5)  # it is taken in
+                    await until_taken_in(keeper, tracker, stream, alice)
                     await published.publish(number)
                     await until_stored(keeper, number + 1)
                     got = [event async for event in topic.read()]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     """Small and quick to start; two tasks at a time, so that results of several are merged."""
     settings = SessionSettings(
-        master="local[2]", driver_memory="1g", quick_start=True, more=INTERPRETED
-    )
+        master="local[2]", driver_memory="1g", shuffle_partitions=2, quick_start=True,
+        more=INTERPRETED,
+    )  # fmt: skip
     with spark_session(settings) as session:
         yield session

@@ -1,4 +1,5 @@
-"""A client of Spark Connect, run as a process of its own: it has no JVM, and of Shoal nothing.
+"""A client of Spark Connect, run as a process of its own: it has no JVM, and of Shoal only what is
+patient with a busy machine.
 
     connect_client.py sc://HOST:PORT PLAN.json
 
@@ -13,6 +14,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from shoal.pipeline.patient import PatientQuery
+
 COLUMNS = ("concat('{}', value) as value", "publisher as key")
 
 
@@ -25,15 +28,14 @@ def main() -> None:
     batch = history.selectExpr(*(column.format("batch ") for column in COLUMNS))
     batch.write.format("shoal").mode("append").options(**plan["sink"]).save()
     live = spark.readStream.format("shoal").options(**plan["source"], startingOffsets="earliest")
-    query = (
+    writer = (
         live.load()
         .selectExpr(*(column.format("live ") for column in COLUMNS))
         .writeStream.format("shoal")
         .options(**plan["sink"], checkpointLocation=plan["checkpoint"])
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    PatientQuery(writer).wait()
     print("done", flush=True)
 
 

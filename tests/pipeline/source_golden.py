@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal.pipeline.patient import PatientQuery
 from tests.support.log_server import START_MS, STREAM, LogServer, signed
 
 if TYPE_CHECKING:
@@ -38,17 +39,17 @@ def run_query(
     **options: str,
 ) -> list[dict[str, Any]]:
     """Everything that there is now, in micro-batches; what Spark says of its progress."""
-    query = (
+    writer = (
         spark.readStream.format("shoal")
         .options(**options)
         .load()
         .writeStream.foreachBatch(batch)
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
-    return [dict(progress) for progress in query.recentProgress]
+    query = PatientQuery(writer)
+    query.wait()
+    return [dict(progress) for progress in query.current.recentProgress]
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ import time
 import venv
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,12 +35,13 @@ from shoal.pipeline import package as packing
 from shoal.pipeline import session
 from shoal.pipeline.class_archive import archive_options
 from shoal.pipeline.java import find_java
-from shoal.pipeline.package import package
+from shoal.pipeline.package import Packed, package
 from shoal.pipeline.revision import PACKED
 from tests.node.network import free_port
 from tests.pipeline.interpreted import INTERPRETED
 from tests.pipeline.outbox_thread import far_subscriber
 from tests.support.log_server import STREAM, LogServer, signed
+from tests.system.processes import started_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,8 +108,7 @@ def quick_java() -> str:
 
 @contextmanager
 def daemon(folder: Path, name: str, kind: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A daemon of Spark that is ready for others, stopped at the end by its id."""
-    log, ready = folder / f"{name}.log", {"Master": "New state: ALIVE"}
+    """A daemon of Spark, stopped at the end by its id."""
     command = [
         str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}",
         "--host", LOOPBACK, "--webui-port", "0", *words,
@@ -121,11 +122,10 @@ def daemon(folder: Path, name: str, kind: str, *words: str) -> Iterator[subproce
         SPARK_DAEMON_JAVA_OPTS=f"{quick_java()} -XX:+UseSerialGC",
     )
     with (
-        log.open("wb") as output,
+        log_of(folder, name).open("wb") as output,
         subprocess.Popen(command, env=settings, stdout=output, stderr=output) as process,
     ):
         try:
-            wait_for(log, ready.get(kind, "Starting Spark worker"), process)
             yield process
         finally:
             process.terminate()
@@ -133,6 +133,10 @@ def daemon(folder: Path, name: str, kind: str, *words: str) -> Iterator[subproce
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def log_of(folder: Path, name: str) -> Path:
+    return folder / f"{name}.log"
 
 
 def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
@@ -144,18 +148,29 @@ def wait_for(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
+def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Future[Packed]]:
+    """What executors get, packed while the cluster starts."""
+    monkeypatch.setattr(packing, "LEVEL", 0)  # nobody waits for a network here
+    with ThreadPoolExecutor() as pool:
+        yield pool.submit(package, tmp_path / "shoal.zip")
+
+
+@pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """A master and two workers with a core each."""
     port = str(free_port())
     url = f"spark://{LOOPBACK}:{port}"
     with ExitStack() as stack:
-        stack.enter_context(daemon(tmp_path, "master", "Master", "--port", port))
-        workers = []
+        master = stack.enter_context(daemon(tmp_path, "master", "Master", "--port", port))
+        wait_for(log_of(tmp_path, "master"), "New state: ALIVE", master)
+        workers = {}
         for number in (1, 2):
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(work_of(tmp_path, number)))
-            log = f"worker{number}-log"
-            workers.append(stack.enter_context(daemon(tmp_path, log, "Worker", *size, url)))
-        yield Cluster(url, tuple(workers))
+            name = f"worker{number}-log"
+            workers[name] = stack.enter_context(daemon(tmp_path, name, "Worker", *size, url))
+        for name, worker in workers.items():
+            wait_for(log_of(tmp_path, name), "Starting Spark worker", worker)
+        yield Cluster(url, tuple(workers.values()))
 
 
 def work_of(folder: Path, number: int) -> Path:
@@ -196,26 +211,19 @@ def driver(
             process.terminate()
 
 
-def executors(process: subprocess.Popen[bytes]) -> list[int]:
-    """Of a worker; whichever of its threads started them."""
-    found = Path(f"/proc/{process.pid}/task").glob("*/children")
-    return [int(child) for file in found for child in file.read_text().split()]
-
-
 def test_a_cluster_gives_what_one_machine_gives(
     spark: SparkSession,
     tmp_path: Path,
+    packed: Future[Packed],
     cluster: Cluster,
     bare_python: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Also when an executor is lost in the middle of a run."""
-    monkeypatch.setattr(packing, "LEVEL", 0)  # nobody waits for a network here
-    archive, runs = tmp_path / "shoal.zip", tmp_path / "runs"
-    packed = package(archive)
-    assert {"shoal", "coincurve", "numpy", "pyarrow", "scipy"} <= packed.packages.keys()
-    there = ["--master", cluster.url, "--environment", str(archive), "--json"]
+    archive, runs = packed.result(), tmp_path / "runs"
+    assert {"shoal", "coincurve", "numpy", "pyarrow", "scipy"} <= archive.packages.keys()
+    there = ["--master", cluster.url, "--environment", archive.file, "--json"]
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     report = ["lab", "report", str(runs), "--out", str(tmp_path / "report.html")]
     port = free_port()
@@ -235,7 +243,7 @@ def test_a_cluster_gives_what_one_machine_gives(
     ) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
-        for lost in executors(cluster.workers[0]):
+        for lost in started_by(cluster.workers[0].pid):
             os.kill(lost, signal.SIGKILL)
         lines = [first]
         while lines[-1] != b"waiting\n":
@@ -261,7 +269,7 @@ def test_a_cluster_gives_what_one_machine_gives(
         run: result.trace_hash for run, result in alone.items() if result
     }
     commits = {provenance_of(runs / run["run"])["commit"] for run in swept}
-    with zipfile.ZipFile(archive) as packed_files:
+    with zipfile.ZipFile(archive.file) as packed_files:
         packed_commit = packed_files.read(f"shoal/{PACKED}").decode()
     assert commits == {packed_commit}, "what was packed knows where it is from"
     assert elsewhere["points"] == here["points"]

@@ -22,6 +22,7 @@ from shoal.lab.scenario import NetworkSettings, WorkloadSettings
 from shoal.sim.simulation import SimulationFailure
 from tests.cli.test_app import ends
 from tests.lab.test_places import LONG, SMALL, nothing, task
+from tests.system.processes import started_by
 
 
 @pytest.fixture
@@ -80,12 +81,7 @@ def test_a_process_that_dies_is_told(place: Executors, spark: SparkSession) -> N
 def python_workers(spark: SparkSession) -> list[int]:
     """Those of the session: children of a daemon that is a child of the JVM."""
     gateway: Any = spark.sparkContext._gateway
-    return [worker for daemon in _children(gateway.proc.pid) for worker in _children(daemon)]
-
-
-def _children(pid: int) -> list[int]:
-    found = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for file in found for child in file.read_text().split()]
+    return [worker for daemon in started_by(gateway.proc.pid) for worker in started_by(daemon)]
 
 
 @pytest.mark.spark

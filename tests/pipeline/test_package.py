@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import venv
 import zipfile
@@ -20,7 +21,7 @@ def test_a_bare_interpreter_imports_what_is_packed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LEVEL", 0)  # what is packed is the same, and there the sooner
-    out = tmp_path / "new" / "shoal.zip"
+    out, unpacked = tmp_path / "new" / "shoal.zip", tmp_path / "unpacked"
     assert ends("pipeline", "package", str(out), "--json") == 0
     said = json.loads(capsys.readouterr().out)
     assert said["file"] == str(out)
@@ -28,27 +29,31 @@ def test_a_bare_interpreter_imports_what_is_packed(
     assert [file.name for file in out.parent.iterdir()] == ["shoal.zip"], "nothing is left behind"
     with zipfile.ZipFile(out) as archive:
         names = archive.namelist()
-        archive.extractall(tmp_path / "unpacked")
+        archive.extractall(unpacked)
     assert len(names) == said["files"]
     assert "shoal/pipeline/report/published/streamr-propagation.tsv" in names
     assert "pyspark_shoal/__init__.py" in names, "where Spark looks for the format"
-    assert not [name for name in names if name.startswith("pyspark/") or "__pycache__" in name]
+    assert not [name for name in names if name.startswith("pyspark/")]
+    assert not [name for name in names if re.search(r"flight|_s3|_cffi\.", name)], "nobody asks"
     venv.create(tmp_path / "bare", with_pip=False)
     code = (
         "from shoal.pipeline.jobs.paths import path_delays\n"
         "from shoal.lab.kinds import find_kind, kind_names\n"
         "import shoal.kernel.tables, shoal.lab.executors, pandas\n"
         "assert [find_kind(*name.split('/')) for name in kind_names()]\n"
+        "import pyarrow.parquet, zstandard\n"
         "print(path_delays([0, 1], [1, 0], [4000, 6000], [0, 1], [1, 1]).mean_ms)"
     )
     done = subprocess.run(
         [tmp_path / "bare" / "bin" / "python", "-c", code],
-        env={"PYTHONPATH": str(tmp_path / "unpacked")},
+        env={"PYTHONPATH": str(unpacked)},
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
     assert (done.stdout, done.returncode) == ("5.0\n", 0), done.stderr
+    compiled = {file.relative_to(unpacked).as_posix() for file in unpacked.rglob("*.pyc")}
+    assert compiled == {name for name in names if name.endswith(".pyc")}, "nothing had to be"
 
 
 def test_an_archive_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from shoal.cli.gateway_opening import gateway_of
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.node import Node, Topic
 from shoal.node.network_file import DhtSection, GatewaySection, StorageSection
+from shoal.pipeline.patient import PatientQuery
 from shoal.pipeline.sources.options import parse_options
 from shoal.pipeline.sources.search import parse_search
 from shoal.pipeline.sources.topic_rows import event_fields
@@ -125,7 +126,7 @@ def test_topics_and_search_are_read_like_streams(
             source = spark.readStream.format("shoal").options(**where, startingOffsets="earliest")
             checkpoint = str(tmp_path / "checkpoint")
             writer = source.load().writeStream.option("checkpointLocation", checkpoint)
-            writer.foreachBatch(gather).trigger(availableNow=True).start().awaitTermination()
+            PatientQuery(writer.foreachBatch(gather).trigger(availableNow=True)).wait()
             return got
 
         assert new() == ['{"delay":1}', None]

@@ -13,7 +13,7 @@ from tests.system.processes import SHOAL
 pytestmark = pytest.mark.spark
 
 PATIENCE_S = 400.0  # a Java and a dozen interpreters, on a machine with other things to do
-RATE, SECONDS, NODES = 60, 8, 3
+RATE, SECONDS, NODES = 60, 5, 3
 
 
 def test_from_vehicle_to_alert_nothing_is_lost(

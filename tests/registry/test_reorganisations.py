@@ -49,11 +49,10 @@ async def test_a_block_counts_when_enough_follow_it(stage: Stage) -> None:
     before = bold.seen.number
     creating = asyncio.create_task(alice.create("/private", StreamTerms()))
     await until(lambda: bold.seen.number > before)
-    await asyncio.sleep(0.2)
+    await until(lambda: careful.seen.number == alice.seen.number == before + 1 - 3)
     assert not creating.done()
-    assert careful.seen.number == before + 1 - 3
     await stage.anvil.mine(2)
-    await asyncio.sleep(0.2)
+    await until(lambda: careful.seen.number == alice.seen.number == before + 3 - 3)
     assert not creating.done()
     await stage.anvil.mine(1)
     stream = await creating

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -129,6 +130,15 @@ def children_of(pid: int) -> list[int]:
             parts = _stat(entry)
             if parts and int(parts[1]) == pid and parts[0] != "Z":
                 found += [int(entry.name), *children_of(int(entry.name))]
+    return found
+
+
+def started_by(pid: int) -> list[int]:
+    """Processes that a process has started, whichever of its threads did; not theirs."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):  # it has just ended
+            found += map(int, (thread / "children").read_text().split())
     return found
 
 

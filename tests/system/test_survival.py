@@ -10,7 +10,6 @@ they ask for.
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 import time
 from collections import defaultdict
@@ -22,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from tests.node.network import free_port
 from tests.system.processes import PATIENCE_S, Running
 from tests.system.survival_parts import Part, address_of
 
@@ -223,8 +223,7 @@ def _wait(condition: Any) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(free_port())
+    return list(found)

@@ -13,7 +13,13 @@ from shoal.transport.handshake import REFUSALS, Handshake
 from shoal.transport.link import ALIVE, ASK
 from shoal.transport.port import DialFailed, TransportLimits
 from tests.transport.recorder import until
-from tests.transport.stage import Actor, Stage, credentials, on_every_transport
+from tests.transport.stage import (
+    Actor,
+    Stage,
+    credentials,
+    on_every_transport,
+    where_links_authenticate_messages,
+)
 from tests.transport.wires import Wire, hung_up, shake_hands
 
 BRIEF = TransportLimits(handshake_timeout_ns=150 * MS_NS)
@@ -191,10 +197,8 @@ async def test_messages_that_the_peer_did_not_make_end_the_link(stage: Stage) ->
             record.clear()
 
 
-@on_every_transport
+@where_links_authenticate_messages
 async def test_a_frame_sent_back_to_its_author_ends_the_link(stage: Stage) -> None:
-    if not stage.authenticates_messages:
-        return
     b = await stage.actor("b")
     wire = await stage.stranger(b.address, "peer")
     await shake_hands(wire, credentials("peer"), b.id)

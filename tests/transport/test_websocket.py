@@ -132,11 +132,11 @@ async def test_the_crash_of_a_peer_is_noticed(stage: Stage) -> None:
 
 @on("ws", "ws-uvloop")
 async def test_a_peer_that_hangs_is_given_up(stage: Stage) -> None:
-    limits = TransportLimits(idle_ping_ns=100 * MS_NS, idle_timeout_ns=400 * MS_NS)
+    limits = TransportLimits(idle_ping_ns=100 * MS_NS, idle_timeout_ns=1000 * MS_NS)
     a = await stage.actor("a", limits=limits)
     async with child() as (process, address):
         await a.transport.dial(address, CHILD)
-        await asyncio.sleep(1)
+        await asyncio.sleep(1.5)
         assert a.told.losses == []
         process.send_signal(signal.SIGSTOP)
         await until(lambda: a.told.losses)
@@ -182,16 +182,17 @@ async def test_who_dawdles_before_the_upgrade_is_cut_off(stage: Stage) -> None:
 
 @on("ws", "wss", "ws-uvloop", "wss-uvloop")
 async def test_the_time_for_all_that_comes_before_a_link_is_one(stage: Stage) -> None:
-    b = await stage.actor("b", limits=TransportLimits(handshake_timeout_ns=1000 * MS_NS))
+    b = await stage.actor("b", limits=TransportLimits(handshake_timeout_ns=1500 * MS_NS))
     async with connection(b.address) as (reader, writer):
         started_s = asyncio.get_running_loop().time()
-        await asyncio.sleep(0.8)
+        await asyncio.sleep(1)
         if stage.scheme == "wss":
             await writer.start_tls(dialling_context())  # and no word in it
         else:
             writer.write(UPGRADE)
         await ended(reader)
-        assert 0.9 < asyncio.get_running_loop().time() - started_s < 1.6
+        # It would be 2.5 s if the time began again.
+        assert 1.4 < asyncio.get_running_loop().time() - started_s < 2.4
     await until(lambda: b.told.failures == ["timeout"])
 
 
@@ -493,9 +494,20 @@ async def test_running_out_of_descriptors_turns_strangers_away(stage: Stage) -> 
         assert cpu_ticks(process.pid) - used_before < 25  # of 50: it does not spin
         for _, writer in flood:
             writer.transport.abort()
-        await asyncio.sleep(0.2)
-        await a.transport.dial(address, CHILD)
+        await dialled_at_last(a, address)
         assert a.told.losses == []
+
+
+async def dialled_at_last(actor: Actor, address: str) -> None:
+    """By a node that has just got its descriptors back, and may not know it yet."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await actor.transport.dial(address, CHILD)
+            except DialFailed:
+                await asyncio.sleep(0.01)
+            else:
+                return
 
 
 def cpu_ticks(pid: int) -> int:

@@ -7,12 +7,15 @@ same kind of machine as here, since what is packed is what is installed here.
 
 from __future__ import annotations
 
+import marshal
 import re
 import sys
 import sysconfig
 import zipfile
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,7 +38,12 @@ UNPACKED = "shoal_environment"
 """The folder that executors unpack it into, in their working directory."""
 
 LEVEL = 1  # native code shrinks by half at once, and hardly more at ten times the time
-_LEFT_OUT = re.compile(r"(^|/)(__pycache__|tests?|include)/|\.(pyc|pyi|pxd|a|h)$")
+_LEFT_OUT = re.compile(
+    r"(^|/)(__pycache__|tests?|include)/|\.(pyc|pyi|pyx|pxi|pxd|cc|a|h)$"
+    # Servers and stores of pyarrow's that nobody asks for here, and what stands in for C elsewhere.
+    r"|^pyarrow/(lib[a-z_]*_(flight|s3)\.|_?flight\.|_s3fs\.)|^zstandard/(_cffi\.|backend_cffi)"
+)
+_UNCHECKED = (1).to_bytes(4, "little")  # PEP 552: bytecode that is not held against its source
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -64,6 +72,9 @@ def package(out: Path) -> Packed:
             for name, file in sorted({**dict(_own_files()), **dict(_files(versions))}.items()):
                 archive.write(file, name)
                 count += 1
+                if name.endswith(".py") and (bytecode := _bytecode(file)):
+                    archive.writestr(cache_from_source(name), bytecode)
+                    count += 1
             archive.writestr(f"shoal/{PACKED}", source_commit())
             count += 1
         hidden.replace(out)
@@ -115,6 +126,16 @@ def _files(packages: dict[str, str]) -> Iterator[tuple[str, Path]]:
                 file = Path(str(entry.locate()))
                 if file.is_file():
                     yield name, file
+
+
+def _bytecode(module: Path) -> bytes | None:
+    """Of a module, which executors then need not compile; None of what is no Python."""
+    try:
+        # As it was installed, if it was compiled then.
+        code = SourceFileLoader(module.stem, str(module)).get_code(module.stem)
+    except (SyntaxError, ValueError):
+        return None  # a template
+    return MAGIC_NUMBER + _UNCHECKED + source_hash(module.read_bytes()) + marshal.dumps(code)
 
 
 def _closure(names: tuple[str, ...]) -> list[str]:

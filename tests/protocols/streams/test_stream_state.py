@@ -46,7 +46,9 @@ def test_so_many_may_wait_and_then_the_publisher_is_told_why(state: StreamState)
     for number in range(2):
         assert state.holds(held_max=2)
         state.held.append(placed(message_id(number)))
-    with pytest.raises(StreamUnavailable, match="2 messages wait for a first neighbour; is tracker"):
+    with pytest.raises(
+        StreamUnavailable, match="2 messages wait for a first neighbour; is tracker"
+    ):
         state.holds(held_max=2)
     state.ready = True
     assert not state.holds(held_max=2), "none waits any more: the publisher may go on"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from shoal.cli.demo.children import Child, start_child
+from shoal.cli.demo.ports import free_port
 from shoal.cli.demo.protocol import SparkFigures, SparkWork, StationWork
 from shoal.cli.demo.station import STORAGE_KEY, TOKEN
 from shoal.cli.demo.summary import Snapshot
@@ -40,7 +40,7 @@ class City:
         token.write_text(secrets.token_urlsafe())
         keeper = f"0x{key.address.hex()}"
         self._folder = folder
-        self._listen = f"ws://127.0.0.1:{_free_port()}"
+        self._listen = f"ws://127.0.0.1:{free_port()}"
         self.vehicles, self.alerts, self.speeds = (
             f"{keeper}/city/{name}" for name in ("vehicles", "alerts", "speeds")
         )
@@ -147,10 +147,3 @@ class City:
     def _have_arrived(self, subscriber: Child) -> bool:
         spark, there = self.figures, subscriber.figures
         return spark is not None and there is not None and there.alerts >= spark.out["alerts"]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

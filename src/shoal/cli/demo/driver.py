@@ -29,6 +29,7 @@ EVERY = {"processingTime": "1 second"}
 SMALL_BATCHES = {
     # Compiling takes longer than interpreting a thousand rows.
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
