@@ -35,6 +35,9 @@ class NodeTools(NamedTuple):
     """Lines for pip, with hashes; a Node.js is among them."""
     packages: Path
     """Where PACKAGE_FILES are."""
+    needed: str = ""
+    """A pattern of files, one of which must be there: npm says nothing of an optional package that
+    it could not fetch."""
 
     @property
     def folder(self) -> Path:
@@ -79,6 +82,10 @@ class NodeTools(NamedTuple):
         for name in PACKAGE_FILES:
             shutil.copy(self.packages / name, self.npm)
         self.call(self.starts("npm", "ci", "--ignore-scripts", "--prefix", str(self.npm)))
+        if self.needed and not any(self.npm.glob(self.needed)):
+            raise SystemExit(
+                f"shoal: {self.title}: npm did not bring {self.needed}: can it reach its registry?"
+            )
         if not keep_node:
             self.call([*pip, "uninstall", "--yes", "--quiet", NODE])
         # Last, and by it only is the folder complete.

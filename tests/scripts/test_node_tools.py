@@ -57,6 +57,13 @@ def test_a_node_that_is_not_needed_again_goes(tools: NodeTools, called: list[str
     assert called[-1].endswith(f"pip uninstall --yes --quiet {NODE}")
 
 
+def test_a_package_that_npm_passed_over_is_missed(tools: NodeTools, called: list[str]) -> None:
+    tools = tools._replace(needed="node_modules/*/bin/chain")
+    with pytest.raises(SystemExit, match=r"npm did not bring node_modules/\*/bin/chain"):
+        tools.prepare(keep_node=True)
+    assert not tools.is_complete()
+
+
 @pytest.mark.parametrize("name", PACKAGE_FILES)
 def test_other_packages_are_fetched_anew(tools: NodeTools, called: list[str], name: str) -> None:
     tools.prepare(keep_node=True)
