@@ -193,7 +193,7 @@ def test_three_per_cent_is_the_limit(ours_ms: float, difference: str, verdict: s
 def test_the_limit_is_in_the_summary_apart_from_what_is_published() -> None:
     summary = build_report(twin_of(100.0, 104.0)).summary
     assert summary[1:] == (
-        "Of 1 runs over sockets, 0 have a mean delay within 3 % of the simulator's.",
+        "Over sockets, 0 of 1 mean delays lie within 3 % of the simulator's.",
         "Outside: mean delay over sockets, ms (x, nodes 2, seed 1): 104, simulated 100.",
     )
 

@@ -15,7 +15,7 @@ body{margin:0 auto;max-width:62rem;padding:2.5rem 1.5rem 5rem;color:#24292f;back
  font:15px/1.55 system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif}
 h1{font-size:1.7rem;line-height:1.25;margin:0 0 .6rem}
 h2{font-size:1.2rem;margin:2.6rem 0 .4rem;padding-bottom:.25rem;border-bottom:1px solid #d5d9de}
-nav{margin:1.2rem 0;color:#57606a}nav a{margin-right:1rem;white-space:nowrap}
+nav{display:flex;flex-wrap:wrap;gap:0 1rem;margin:1.2rem 0}nav a{white-space:nowrap}
 a{color:#0a5ca8;text-decoration:none}a:hover{text-decoration:underline}
 .summary{margin:.4rem 0;padding-left:1.2rem}
 .scroll{overflow-x:auto;margin:1rem 0 1.4rem}

@@ -49,7 +49,7 @@ def summarise_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
         )
     if simulator := found["simulator"]:
         lines.append(
-            f"Of {len(simulator)} runs over sockets, {_good(simulator)} have a mean delay within "
+            f"Over sockets, {_good(simulator)} of {len(simulator)} mean delays lie within "
             f"{100 * simulator[0].tolerance:g} % of the simulator's."
         )
     outside = [told for told in comparisons if not told.reproduced]
