@@ -235,6 +235,22 @@ def test_a_request_may_name_a_parent_that_its_publisher_has_to_fetch() -> None:
     assert of_kind(bench.sent_to(1), PublishAnswer)[-1].reason.startswith("nobody has an event")
 
 
+def test_so_many_events_wait_for_their_parents_and_no_more() -> None:
+    custom = topic_by(0, linking=EventLinking.CUSTOM)
+    id = id_of(custom)
+    bench = author_of(custom, TopicsConfig(orphans_max=2))
+    for number in range(3):
+        parent = cid_of(b"unknown %d" % number)
+        bench.says(1, RequestToPublish(request_by(1, id, b"%d" % number), STAMP, parent))
+        bench.finish()
+    (answer,) = of_kind(bench.sent_to(1), PublishAnswer)
+    assert answer.reason.startswith("too many events wait for the ones that they follow")
+    bench.says(1, Lacks(id, (cid_of(b"unknown 0"),), STAMP))  # it is given up: there is room again
+    bench.says(1, RequestToPublish(request_by(1, id, b"2"), STAMP, cid_of(b"unknown 2")))
+    bench.finish()
+    assert len(of_kind(bench.sent_to(1), PublishAnswer)) == 2
+
+
 def test_a_topic_that_nobody_knows_takes_no_events() -> None:
     bench = TopicBench(0)
     bench.command(Publish(cid_of(b"no topic"), b"x"), "t")

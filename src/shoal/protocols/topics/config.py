@@ -77,6 +77,10 @@ class TopicsConfig(msgspec.Struct, frozen=True):
     request_refill_ns: int = 20 * MS_NS
     """Requests of one author that a publisher takes: 100 at once, then 50 a second."""
 
+    orphans_max: int = 64
+    """Events that wait until the one they shall follow was fetched: authors can be made up, and
+    each event may have half a MiB."""
+
     future_ms: int = 60_000
     """Events that are dated further ahead of our clock are neither published for others nor taken
     as news: their authors' clocks are wrong, or they lie."""

@@ -138,8 +138,12 @@ class Publishing:
         """Give an event its place, once the one that it shall follow is here."""
         if parent is None or state.log.knows(parent):
             return self._place(state, signed, parent, token, asker, now_ns)
+        core = core_cid(signed)
+        if sum(map(len, self._orphans.values())) >= self._config.orphans_max:
+            problem = "too many events wait for the ones that they follow: wait a little"
+            return [self._refusal(state.id, core, problem, token, asker, now_ns)]
         self._orphans.setdefault(parent, []).append(_Orphan(signed, token, asker))
-        self._cores[core_cid(signed)] = None
+        self._cores[core] = None
         state.fetches.need(parent, asker, now_ns, vital=True)
         state.fetches.need(parent, None, now_ns, PARENT)
         return state.fetches.ask(now_ns)
