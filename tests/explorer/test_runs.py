@@ -67,10 +67,18 @@ def test_figures_stand_beside_published_ones(folder: Path, run: SyntheticRun) ->
     assert figures["connected"].published is None
 
 
-def test_another_setting_has_nothing_published(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [
+        '"policy":"aware"',
+        '"policy":"random","liars":0.2',
+        '"policy":"random","redundant_feeds":0',
+    ],
+)
+def test_another_setting_has_nothing_published(tmp_path: Path, other: str) -> None:
     run = SyntheticRun(NODES)
     file = tmp_path / run.write(tmp_path) / RUN_FILE
-    file.write_text(file.read_text().replace('"policy":"random"', '"policy":"aware"'))
+    file.write_text(file.read_text().replace('"policy":"random"', other))
     assert all(one.published is None for one in shown_figures(RunFolder(tmp_path).file(run.run)))
 
 

@@ -28,7 +28,7 @@ from shoal.lab.run_files import (
 )
 from shoal.lab.runner import run_scenario
 from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings, pin_delays
-from shoal.pipeline.old_settings import OLD_SETTINGS
+from shoal.pipeline.run_settings import OLD_SETTINGS
 from shoal.sim.delays import digest_table
 from shoal.sim.simulation import SimulationFailure
 from tests.lab.test_runner import FailsAt

@@ -9,7 +9,9 @@ import msgspec
 
 from shoal.explorer.run_files import RunFile
 from shoal.pipeline.report import published
+from shoal.pipeline.report.as_published import fault_kinds, network_as_published
 from shoal.pipeline.report.model import Comparison
+from shoal.pipeline.run_settings import flat_settings
 
 FIGURES_MAX = 64  # rows
 
@@ -55,12 +57,8 @@ def comparisons(file: RunFile) -> Iterator[Comparison]:
 def _delivery(file: RunFile) -> Iterator[Comparison]:
     figures, nodes = file.figures, file.setting("network", "nodes")
     delay, hops = figures.get("delay_ms"), figures.get("hops")
-    as_published = (
-        file.setting("network", "degree") == published.DEGREE
-        and file.setting("network", "delays") == published.DELAYS
-        and file.setting("network", "policy") == "random"
-        and not file.setting("faults")
-    )
+    settings = flat_settings(file.scenario)
+    as_published = network_as_published(settings) and not fault_kinds(settings)
     if not as_published or not delay or not hops:
         return
     point = f"{nodes:,} nodes"

@@ -32,8 +32,8 @@ from shoal.base.errors import ShoalError, UsageError
 from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
 from shoal.lab.kinds import Tables
 from shoal.lab.scenario import Scenario
-from shoal.pipeline.old_settings import OLD_SETTINGS
 from shoal.pipeline.revision import source_commit
+from shoal.pipeline.run_settings import OLD_SETTINGS
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):

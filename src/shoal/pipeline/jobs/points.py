@@ -7,11 +7,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.pipeline.old_settings import OLD_SETTINGS
 from shoal.pipeline.reading import FoundRun
-
-NO_SETTINGS = frozenset({"name", "about", "seed", "repeats"})
-"""What a scenario says of itself, and what tells repeats apart."""
+from shoal.pipeline.run_settings import flat_settings
 
 ALWAYS_SHOWN = ("network.nodes", "network.degree")
 
@@ -30,11 +27,11 @@ def group_runs(runs: Sequence[FoundRun]) -> list[PointOfRuns]:
     """Points in the order of scenario, then of their settings, numbers as numbers."""
     groups: dict[tuple[str, bytes], list[FoundRun]] = {}
     for run in runs:
-        same = msgspec.json.encode(flat_settings(run.info), order="deterministic")
+        same = msgspec.json.encode(flat_settings(_scenario(run.info)), order="deterministic")
         groups.setdefault((scenario_name(run.info), same), []).append(run)
     points = []
     for (name, _), members in groups.items():
-        settings = flat_settings(members[0].info)
+        settings = flat_settings(_scenario(members[0].info))
         about = str(_scenario(members[0].info).get("about", ""))
         members.sort(key=lambda run: (run.info.get("seed", 0), run.run))
         points.append(PointOfRuns(name, about, settings, "", tuple(members)))
@@ -51,32 +48,10 @@ def scenario_name(info: Mapping[str, Any]) -> str:
     return str(_scenario(info).get("name") or info["run"])
 
 
-def flat_settings(info: Mapping[str, Any]) -> dict[str, Any]:
-    """All settings of a run by dotted name, `faults.0.probability` for one, without what tells
-    repeats apart."""
-    flat: dict[str, Any] = {}
-    for key, value in _scenario(info).items():
-        if key not in NO_SETTINGS:
-            flat.update(_flatten(key, value))
-    return flat | {name: OLD_SETTINGS[name] for name in OLD_SETTINGS if flat and name not in flat}
-
-
 def settings_but(settings: Mapping[str, Any], *names: str) -> bytes:
     """The same for settings that differ in these alone."""
     rest = {name: value for name, value in settings.items() if name not in names}
     return msgspec.json.encode(rest, order="deterministic")
-
-
-def _flatten(key: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return {f"{key}.{name}": setting for name, setting in value.items()}
-    if isinstance(value, list) and value and all(isinstance(table, dict) for table in value):
-        return {
-            f"{key}.{number}.{name}": setting
-            for number, table in enumerate(value)
-            for name, setting in table.items()
-        }
-    return {key: value}
 
 
 def _scenario(info: Mapping[str, Any]) -> Mapping[str, Any]:

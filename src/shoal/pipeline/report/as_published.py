@@ -1,14 +1,17 @@
 """Whether a point was set up as in the sources: nothing else is held against their figures.
 
-Runs from before a setting could be chosen have it as it was then (old_settings.py).
+Runs from before a setting could be chosen have it as it was then (run_settings.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from shoal.pipeline.jobs.collected import Collected, Point
 from shoal.pipeline.report import published
+
+if TYPE_CHECKING:  # the explorer needs none of what they come with
+    from shoal.pipeline.jobs.collected import Collected, Point
 
 PROPAGATION = "streams-propagation"
 
@@ -31,21 +34,19 @@ def comparable(collected: Collected) -> list[Point]:
     return [
         point
         for point in collected.of(PROPAGATION)
-        if network_as_published(point)
-        and not fault_kinds(point)
+        if network_as_published(point.settings)
+        and not fault_kinds(point.settings)
         and workload_as_published(point)
         and point.nodes > 0
         and point.delays is not None
     ]
 
 
-def network_as_published(point: Point, *but: str) -> bool:
+def network_as_published(settings: Mapping[str, Any], *but: str) -> bool:
     """Whether the network was that of the sources, but for these settings, whatever its size, and
     suffered from nothing worse than noise."""
-    same = all(
-        point.settings.get(name) == value for name, value in NETWORK.items() if name not in but
-    )
-    return same and fault_kinds(point) <= NOISE
+    same = all(settings.get(name) == value for name, value in NETWORK.items() if name not in but)
+    return same and fault_kinds(settings) <= NOISE
 
 
 def workload_as_published(point: Point) -> bool:
@@ -58,11 +59,11 @@ def workload_as_published(point: Point) -> bool:
     )
 
 
-def fault_kinds(point: Point) -> set[str]:
+def fault_kinds(settings: Mapping[str, Any]) -> set[str]:
     """What went wrong on purpose."""
     return {
         str(value)
-        for name, value in point.settings.items()
+        for name, value in settings.items()
         if name.startswith("faults.") and name.endswith(".kind")
     }
 

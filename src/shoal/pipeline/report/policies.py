@@ -113,7 +113,7 @@ def _delays(scenario: str, points: Sequence[Point]) -> Table:
 
 
 def _as_published(point: Point) -> bool:
-    return network_as_published(point, POLICY)
+    return network_as_published(point.settings, POLICY)
 
 
 def _beside(point: Point, size: published.PublishedDelay | None) -> str:

@@ -191,7 +191,7 @@ def prediction_section(collected: Collected) -> tuple[Section, list[Comparison]]
 def _predicted_as_published(collected: Collected) -> dict[str, list[Point]]:
     """By scenario: the points whose estimates are held against the published error."""
     # Its noise stands for that of real links.
-    noisy = [point for point in collected.of(PREDICTION) if network_as_published(point)]
+    noisy = [point for point in collected.of(PREDICTION) if network_as_published(point.settings)]
     both = {PROPAGATION: comparable(collected), PREDICTION: noisy}
     sizes = published.propagation()
     return {name: [p for p in points if p.nodes in sizes] for name, points in both.items()}
@@ -309,7 +309,8 @@ def _prediction_row(point: Point) -> tuple[str, ...]:
     tracker = mean_absolute(point.values("tracker_error_percent"))
     shortest = mean_absolute(point.values("shortest_error_percent"))
     publishers = point.over_repeats("publisher_mape_percent")
-    size = published.propagation().get(point.nodes) if network_as_published(point) else None
+    as_published = network_as_published(point.settings)
+    size = published.propagation().get(point.nodes) if as_published else None
     return (
         point.scenario,
         point.label,

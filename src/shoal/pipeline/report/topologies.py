@@ -210,7 +210,8 @@ def diameter_section(collected: Collected) -> tuple[Section, list[Comparison]] |
 def _redundancy(point: Point) -> Comparison | None:
     """None if nothing is published of such a network."""
     ours = point.over_repeats("duplicates_per_message")
-    as_published = network_as_published(point, "network.degree") and not fault_kinds(point)
+    settings = point.settings
+    as_published = network_as_published(settings, "network.degree") and not fault_kinds(settings)
     if ours is None or not as_published or point.nodes != published.REDUNDANCY_NODES:
         return None
     return Comparison(
