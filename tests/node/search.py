@@ -14,7 +14,7 @@ from shoal.base.ids import NodeId, show_node_id
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.contact import Contact
-from shoal.node import NetworkFile, Node
+from shoal.node import Hit, NetworkFile, Node
 from shoal.node.network_file import NodeSection, PeerEntry, SearchSection
 from shoal.node.search import NodeSearch, Token
 from shoal.protocols.search.config import SearchConfig
@@ -25,6 +25,7 @@ ALICE = PrivateKey.generate(SeededEntropy("alice"))
 BOB = PrivateKey.generate(SeededEntropy("bob"))
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
+CERTAIN = 1 - 1e-9  # everybody is asked: a new network does not know yet how large it is
 
 # Nodes of one machine need not wait as long for each other as those of the world. On a busy one,
 # whoever is silent for two seconds may still be there.
@@ -146,3 +147,17 @@ def in_search_town(folder: Path, scenario: Any, *names: str) -> None:
             await scenario(*nodes)
 
     run(main())
+
+
+async def found(node: Node, query: str, **settings: Any) -> list[Hit]:
+    """What all nodes of a network have."""
+    return [hit async for hit in node.search(query, confidence=CERTAIN, **settings)]
+
+
+async def until_found(node: Node, query: str, count: int) -> list[Hit]:
+    """Documents are on their way for a moment after they were put."""
+    async with asyncio.timeout(30):
+        while True:
+            hits = await found(node, query, limit=count)
+            if len(hits) >= count:
+                return hits

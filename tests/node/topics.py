@@ -10,7 +10,7 @@ from typing import Any
 
 from shoal.base.ids import show_node_id
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.node import Event, NetworkFile, Node, TopicSubscription
+from shoal.node import Event, NetworkFile, Node, Topic, TopicSubscription
 from shoal.node.network_file import DhtSection, NodeSection, PeerEntry, TopicsSection
 from tests.node.network import free_port, run
 
@@ -68,3 +68,13 @@ async def take(events: TopicSubscription, count: int) -> list[Event]:
 
 def payloads(events: list[Event]) -> list[bytes]:
     return [event.payload for event in events]
+
+
+def numbers(count: int, begin: int = 0) -> list[bytes]:
+    """Contents that say which they are."""
+    return [b"%d" % number for number in range(begin, begin + count)]
+
+
+async def publish(topic: Topic, *contents: bytes) -> list[str]:
+    """One after the other; what they are called."""
+    return [(await topic.publish(content)).cid for content in contents]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def a(tmp_path: Path) -> Iterator[LogServer]:
-    with LogServer(tmp_path / "a") as server:
-        yield server
-
-
-@pytest.fixture
-def b(tmp_path: Path) -> Iterator[LogServer]:
-    with LogServer(tmp_path / "b") as server:
-        yield server
 
 
 def gatherer(got: list[int]) -> Callable[[DataFrame, int], None]:

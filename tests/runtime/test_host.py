@@ -1,4 +1,4 @@
-"""What a host does with bytes that make no sense, machines that fail, and queues that fill."""
+"""What a host does with commands, timers and signatures, and with machines that fail."""
 
 from __future__ import annotations
 
@@ -12,141 +12,18 @@ from typing import Any
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.base.units import KIB, MS_NS, S_NS
+from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.effects import (
-    CancelTimer,
-    Effect,
-    Load,
-    Notify,
-    PauseReading,
-    ResumeReading,
-    Send,
-    SetTimer,
-    Store,
-    Verify,
-)
-from shoal.kernel.inputs import (
-    CommandIssued,
-    Input,
-    LinkClosed,
-    MessageReceived,
-    SendQueueHigh,
-    SendQueueLow,
-    Started,
-    TimerFired,
-    Verified,
-)
+from shoal.kernel.effects import CancelTimer, Effect, Load, Notify, Send, SetTimer, Store, Verify
+from shoal.kernel.inputs import CommandIssued, Input, MessageReceived, Started, TimerFired, Verified
 from shoal.kernel.records import Record, Rejected, Undeliverable
 from shoal.runtime import RuntimeHost
 from shoal.runtime import clock as clock_module
-from shoal.runtime.host import MALFORMED_MAX
 from shoal.runtime.verifier import THREAD_MIN
 from shoal.transport.memory import MemoryTransport
-from shoal.transport.port import Credentials, Link, TransportLimits
-from tests.runtime.world import PAYLOAD_BYTES_MAX, PURPOSE, Inhabitant, World, perform
-from tests.support.machines import Note, NoteCodec, Other, Scripted, echo, peer_id
-from tests.transport.recorder import Recorder, until
-
-NOTES = NoteCodec.number
-SMALL = TransportLimits(
-    queue_low_bytes=4 * KIB, queue_high_bytes=16 * KIB, queue_max_bytes=256 * KIB
-)
-
-
-def reasons(inhabitant: Inhabitant) -> list[str]:
-    return [record.reason for record in inhabitant.recorded(Rejected)]
-
-
-async def stranger(world: World, target: Inhabitant, name: str = "stranger") -> Link:
-    """A peer that has a key and says what it likes."""
-    entropy = SeededEntropy(name)
-    credentials = Credentials(PrivateKey.generate(entropy), entropy)
-    transport = MemoryTransport(credentials, Recorder(), network=world.network)
-    return await transport.dial(target.address, target.id)
-
-
-# Bytes that make no sense
-
-
-@pytest.mark.parametrize(
-    ("protocol", "payload", "reason"),
-    [
-        (NOTES, b"junk", "malformed"),
-        (NOTES, bytes(PAYLOAD_BYTES_MAX + 1), "oversized"),
-        (77, b"", "no-such-protocol"),
-    ],
-)
-def test_nonsense_is_counted_and_past_the_limit_costs_the_link(
-    protocol: int, payload: bytes, reason: str
-) -> None:
-    async def scenario(world: World) -> None:
-        alice, bob = await world.linked()
-        link = await stranger(world, bob)
-        for number in range(MALFORMED_MAX - 1):
-            link.send(protocol, payload)
-            link.send(NOTES, NoteCodec().encode(Note(number)))
-            alice.send(bob, 1000 + number)
-        expected = 2 * (MALFORMED_MAX - 1)
-        await until(lambda: len(bob.machine.notes()) == expected)
-        assert reasons(bob) == [reason] * (MALFORMED_MAX - 1)
-        assert len(bob.host.connections) == 2, "not yet"
-        link.send(protocol, payload)
-        await until(lambda: len(bob.host.connections) == 1)
-        assert reasons(bob) == [reason] * MALFORMED_MAX
-        # Everybody else goes on.
-        alice.send(bob, 2000)
-        await until(lambda: bob.machine.notes()[-1:] == [2000])
-
-    perform(scenario)
-
-
-def test_what_stands_behind_the_last_straw_is_not_read() -> None:
-    async def scenario(world: World) -> None:
-        bob = await world.enter("bob")
-        link = await stranger(world, bob)
-        for _ in range(MALFORMED_MAX):
-            link.send(NOTES, b"junk")
-        link.send(NOTES, NoteCodec().encode(Note(1)))  # in the same message
-        await until(lambda: len(reasons(bob)) >= MALFORMED_MAX)
-        await asyncio.sleep(0.02)
-        assert reasons(bob) == ["malformed"] * MALFORMED_MAX
-        assert not bob.machine.notes()
-        assert not bob.host.connections
-
-    perform(scenario)
-
-
-def test_a_message_for_a_role_that_this_node_has_not_is_counted() -> None:
-    async def scenario(world: World) -> None:
-        alice, bob = await world.linked()
-        alice.do(Send(Other(), (bob.id,)), Send(Note(1), (bob.id,)))
-        await until(lambda: bob.machine.notes() == [1])
-        assert reasons(bob) == ["no-such-role"]
-
-    perform(scenario)
-
-
-def test_a_broken_frame_is_counted_and_ends_the_link() -> None:
-    async def scenario(world: World) -> None:
-        small = TransportLimits(frame_bytes_max=1024)
-        bob = await world.enter("bob", transport_limits=small)
-        link = await stranger(world, bob)
-        link.send(NOTES, bytes(100_000))
-        await until(lambda: reasons(bob) == ["oversized"])
-        await until(lambda: not bob.host.connections)
-
-    perform(scenario)
-
-
-def test_a_failed_handshake_is_counted() -> None:
-    async def scenario(world: World) -> None:
-        bob = await world.enter("bob")
-        bob.host.handshake_failed("memory:x", "timeout")
-        assert bob.recorded(Rejected) == [Rejected(bob.id, "handshake-timeout")]
-
-    perform(scenario)
-
+from tests.runtime.world import World, perform, reasons
+from tests.support.machines import Note, Scripted, echo, peer_id
+from tests.transport.recorder import until
 
 # Machines that fail
 
@@ -332,67 +209,6 @@ def test_checks_come_back_in_order(count: int) -> None:
         await until(lambda: len(alice.machine.heard(Verified)) == count)
         expected = [Verified(number, number % 3 == 0) for number in range(count)]
         assert alice.machine.heard(Verified) == expected
-
-    perform(scenario)
-
-
-# Back-pressure
-
-
-def test_full_queues_reach_the_machines_and_publishers_wait() -> None:
-    async def scenario(world: World) -> None:
-        alice, bob = await world.linked(transport_limits=SMALL)
-        carol = await world.enter("carol", transport_limits=SMALL)
-        alice.claim(carol)
-        await until(lambda: carol.id in alice.host.connections)
-        await alice.host.wait_for_room(S_NS)  # there is room
-        bob.do(PauseReading(alice.id))
-        alice.send(bob, *range(40), padding=1024)
-        await until(lambda: alice.machine.heard(SendQueueHigh))
-        assert alice.machine.heard(SendQueueHigh) == [SendQueueHigh(bob.id)]
-        waiting = asyncio.ensure_future(alice.host.wait_for_room(30 * S_NS))
-        alice.send(carol, 1)
-        await until(lambda: carol.machine.notes() == [1])
-        assert not waiting.done()
-        bob.do(ResumeReading(alice.id))
-        await until(lambda: alice.machine.heard(SendQueueLow))
-        assert alice.machine.heard(SendQueueLow) == [SendQueueLow(bob.id)]
-        await waiting
-        await until(lambda: bob.machine.notes() == list(range(40)))
-
-    perform(scenario)
-
-
-def test_patience_with_a_stuck_peer_ends_and_costs_once() -> None:
-    async def scenario(world: World) -> None:
-        alice, bob = await world.linked(transport_limits=SMALL)
-        bob.do(PauseReading(alice.id))
-        alice.send(bob, *range(40), padding=1024)
-        await until(lambda: alice.machine.heard(SendQueueHigh))
-        begin_s = time.monotonic()
-        await asyncio.gather(*(alice.host.wait_for_room(100 * MS_NS) for _ in range(3)))
-        assert time.monotonic() - begin_s >= 0.09
-        async with asyncio.timeout(10):
-            await alice.host.wait_for_room(3600 * S_NS)
-        # At the bound the link is given up, and whoever wants it hears so.
-        alice.send(bob, *range(300), padding=1024)
-        await until(lambda: alice.machine.heard(LinkClosed))
-        assert alice.machine.heard(LinkClosed) == [LinkClosed(bob.id, PURPOSE, "too-slow")]
-
-    perform(scenario)
-
-
-def test_a_peer_that_goes_away_takes_its_congestion_along() -> None:
-    async def scenario(world: World) -> None:
-        alice, bob = await world.linked(transport_limits=SMALL)
-        bob.do(PauseReading(alice.id))
-        alice.send(bob, *range(40), padding=1024)
-        await until(lambda: alice.machine.heard(SendQueueHigh))
-        waiting = asyncio.ensure_future(alice.host.wait_for_room(3600 * S_NS))
-        await asyncio.sleep(0)
-        alice.host.connections[bob.id]._carrier.abort("lost")  # type: ignore[attr-defined]
-        async with asyncio.timeout(10):
-            await waiting
 
     perform(scenario)
 

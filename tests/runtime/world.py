@@ -17,7 +17,7 @@ from shoal.kernel.disk import Disk
 from shoal.kernel.effects import Effect, OpenLink, Send
 from shoal.kernel.host import HostLimits
 from shoal.kernel.machine import Machine
-from shoal.kernel.records import Record
+from shoal.kernel.records import Record, Rejected
 from shoal.runtime import RuntimeHost
 from shoal.transport.endpoint import Endpoint
 from shoal.transport.memory import MemoryNetwork, MemoryTransport
@@ -164,3 +164,8 @@ def left_over() -> tuple[int, list[str], int]:
     """Tasks, threads and sockets of this process."""
     threads = sorted(thread.name for thread in threading.enumerate())
     return len(asyncio.all_tasks()), threads, sockets()
+
+
+def reasons(inhabitant: Inhabitant) -> list[str]:
+    """Why things were rejected."""
+    return [record.reason for record in inhabitant.recorded(Rejected)]

@@ -58,7 +58,7 @@ def test_a_best_tracker_that_comes_back_without_knowing_the_date(seed: int, run:
 
 def test_whoever_comes_back_among_newcomers_has_what_its_neighbours_have(seed: int) -> None:
     # Newcomers neither have nor tell of what was published before them. Storage does
-    # (test_gap_fill.py); without it, that much holds.
+    # (test_absence.py); without it, that much holds.
     for run in range(6):
         town = Failover(seed + run, nodes=8, spare=0)
         away, talker = town.stayed[:2]

@@ -18,14 +18,15 @@ from shoal.kernel.records import Rejected
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.history.config import StorageConfig, SyncConfig
 from shoal.protocols.streams.history.kept import Permits
-from shoal.protocols.streams.history.storage_node import StorageNode
+from shoal.protocols.streams.history.messages import ReadRange
+from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode
 from shoal.protocols.streams.history.sync import StorageSync
 from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.config import DEFAULTS, StoreConfig
 from shoal.storage.disk import StoreDisk
 from shoal.storage.store import Store
-from tests.support.streams import NOW_NS, STREAM, body_of, is_signed, message_id, signed_by
+from tests.support.streams import ALICE, NOW_NS, STREAM, body_of, is_signed, message_id, signed_by
 
 CODEC = HistoryCodec()
 
@@ -98,3 +99,23 @@ def message(number: int, size: int = 10, **names: Any) -> VerifiedMessage:
     id = message_id(0, timestamp_ms=NOW_NS // 1_000_000 - 100_000 + number, **names)
     body = body_of(id, number.to_bytes(4) + bytes(size))
     return VerifiedMessage(id, None, 0, body.content, signed_by(id.publisher, body))
+
+
+def keep(host: StorageHost, *messages: VerifiedMessage) -> None:
+    """The subscriber of a storage node hears these messages, and they are on disk."""
+    for one in messages:
+        host.command(host.storage, KeepMessage(one))
+    host.finish_all()
+
+
+def ask(host: StorageHost, question: Any) -> Any:
+    """Alice asks, and is answered."""
+    host.received(ALICE, question)
+    host.finish_all()
+    (answer,) = host.said(ALICE)
+    return answer
+
+
+def everything(request: int = 1, rows_max: int = 1000, after: Any = None) -> ReadRange:
+    """A question for all that is kept of the stream."""
+    return ReadRange(request, STREAM, 0, None, None, None, None, after, rows_max)

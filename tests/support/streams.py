@@ -288,4 +288,9 @@ def link_stream(bench: Bench[StreamNode], stream: StreamId, *peers: NodeId) -> N
     for peer in peers:
         bench.link_up(peer)
         bench.receive(peer, Open(stream, True))
-    assert bench.machine.streams[stream].channel.active == peers
+    assert active(bench, stream) == peers
+
+
+def active(bench: Bench[StreamNode], stream: StreamId = STREAM) -> tuple[NodeId, ...]:
+    """The neighbours of a node that get its data."""
+    return bench.machine.streams[stream].channel.active

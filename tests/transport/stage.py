@@ -182,6 +182,11 @@ def _scheme(kind: str) -> str:
     return kind.partition("-")[0]
 
 
+def on(*kinds: str) -> Callable[[Scenario], Callable[[str], None]]:
+    """Turn a scenario into a test for some kinds of transport."""
+    return lambda scenario: _test_of(scenario, kinds)
+
+
 def _test_of(scenario: Scenario, kinds: tuple[str, ...]) -> Callable[[str], None]:
     @pytest.mark.parametrize("kind", kinds)
     def test(kind: str) -> None:

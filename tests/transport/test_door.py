@@ -15,9 +15,8 @@ from shoal.transport.origins import Origin
 from shoal.transport.port import DialFailed, TransportLimits
 from shoal.transport.websocket import WebSocketTransport
 from tests.transport.recorder import Recorder, until
-from tests.transport.stage import Stage, credentials
-from tests.transport.test_websocket import connection, ended, on
-from tests.transport.wires import WebSocketWire, hung_up, shake_hands
+from tests.transport.stage import Stage, credentials, on
+from tests.transport.wires import WebSocketWire, connection, ended, hung_up, shake_hands
 
 TWO_EACH = TransportLimits(handshake_timeout_ns=600 * MS_NS, connections_per_address_max=2)
 

@@ -2,88 +2,34 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shoal.base.errors import RemoteError, UsageError
-from shoal.base.ids import NodeId
-from shoal.identity import PrivateKey, SeededEntropy, verify
+from shoal.base.errors import UsageError
 from shoal.transport.handshake import (
     FEATURES_MAX,
     HELLO_BYTES_MAX,
-    LINK_TAG,
-    REFUSALS,
     ROLES_MAX,
     VERSION_MAX,
     Handshake,
     HandshakeFailed,
-    Session,
     State,
-    Transcript,
 )
-from shoal.transport.port import Credentials
-from tests.transport.stage import credentials
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "link-handshake-v1.json"
-
-ALICE, BOB, MALLORY = credentials("alice"), credentials("bob"), credentials("mallory")
-BINDING = bytes(range(32))
-
-
-def pair(binding: bytes = b"", **changes: Any) -> tuple[Handshake, Handshake]:
-    """Alice dials Bob."""
-    alice = msgspec.structs.replace(ALICE, **changes)
-    return Handshake(alice, BOB.key.address, binding), Handshake(BOB, None, binding)
-
-
-def proofs_of(dialler: Handshake, acceptor: Handshake) -> tuple[bytes, bytes]:
-    """Exchange the Hellos."""
-    first, second = dialler.receive(acceptor.hello), acceptor.receive(dialler.hello)
-    assert first is not None
-    assert second is not None
-    return first, second
-
-
-def complete(dialler: Handshake, acceptor: Handshake) -> tuple[Session, Session]:
-    """Let both come to the end."""
-    first, second = proofs_of(dialler, acceptor)
-    assert dialler.receive(second) is None
-    assert acceptor.receive(first) is None
-    assert dialler.session is not None
-    assert acceptor.session is not None
-    return dialler.session, acceptor.session
-
-
-def refusal(handshake: Handshake, message: bytes) -> str:
-    """Why a message is refused; the handshake is over then."""
-    with pytest.raises(HandshakeFailed) as caught:
-        handshake.receive(message)
-    assert handshake.state is State.FAILED
-    assert handshake.session is None
-    with pytest.raises(UsageError):
-        handshake.receive(message)
-    assert caught.value.reason in REFUSALS
-    assert str(caught.value).startswith(caught.value.reason)
-    assert isinstance(caught.value, RemoteError)
-    return caught.value.reason
-
-
-def hello_like(hello: bytes, **changes: Any) -> bytes:
-    """A Hello with other fields, by position."""
-    fields = msgspec.msgpack.decode(hello)
-    names = ["magic", "newest", "oldest", "features", "roles", "public_key", "nonce", "ephemeral"]
-    for name, value in changes.items():
-        fields[names.index(name)] = value
-    return msgspec.msgpack.encode(fields)
+from tests.transport.handshakes import (
+    ALICE,
+    BINDING,
+    BOB,
+    MALLORY,
+    complete,
+    hello_like,
+    pair,
+    proofs_of,
+    refusal,
+)
 
 
 def test_both_sides_end_with_the_same_keys_and_each_others_names() -> None:
@@ -265,155 +211,3 @@ def test_features_intersect_alike_on_both_sides() -> None:
 def test_impossible_credentials_are_a_mistake(changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="credentials"):
         pair(**changes)
-
-
-# Attacks
-
-
-def test_a_dialler_refuses_another_than_it_expects() -> None:
-    dialler = Handshake(ALICE, MALLORY.key.address)
-    assert refusal(dialler, Handshake(BOB).hello) == "wrong-peer"
-
-
-def test_nobody_talks_to_itself() -> None:
-    dialler, acceptor = Handshake(BOB, BOB.key.address), Handshake(BOB)
-    assert refusal(dialler, acceptor.hello) == refusal(acceptor, dialler.hello) == "self"
-
-
-def test_a_mirror_gets_nowhere() -> None:
-    for handshake in pair():
-        assert refusal(handshake, handshake.hello) == "self"
-
-
-def test_two_diallers_and_two_acceptors_do_not_match() -> None:
-    # Mallory connects two nodes that each believe to have dialled, or to have been dialled.
-    alice, bob = Handshake(ALICE, BOB.key.address), Handshake(BOB, ALICE.key.address)
-    first, second = proofs_of(alice, bob)
-    assert refusal(alice, second) == refusal(bob, first) == "signature"
-    alice, bob = Handshake(ALICE), Handshake(BOB)
-    first, second = proofs_of(alice, bob)
-    assert refusal(alice, second) == refusal(bob, first) == "signature"
-
-
-def test_a_proof_fits_one_handshake_only() -> None:
-    old_dialler, old_acceptor = pair()
-    old_first, old_second = proofs_of(old_dialler, old_acceptor)
-    dialler, acceptor = pair()
-    proofs_of(dialler, acceptor)
-    assert refusal(acceptor, old_first) == refusal(dialler, old_second) == "signature"
-    # Replaying the Hello as well does not help: the other side's nonce is new.
-    victim = pair()[1]
-    victim.receive(old_dialler.hello)
-    assert refusal(victim, old_first) == "signature"
-    victim = pair()[0]
-    victim.receive(old_acceptor.hello)
-    assert refusal(victim, old_second) == "signature"
-
-
-def test_a_proof_made_for_one_node_cannot_be_shown_to_another() -> None:
-    """Mallory, whom Alice dials, uses what Alice says to become Alice at Bob's door."""
-    alice, bob = Handshake(ALICE, MALLORY.key.address), Handshake(BOB)
-    bob.receive(alice.hello)
-    # Alice must see Mallory's key, else she hangs up; so her transcript is not Bob's.
-    assert refusal(Handshake(ALICE, MALLORY.key.address), bob.hello) == "wrong-peer"
-    mallory = Handshake(MALLORY)
-    proof = alice.receive(mallory.hello)
-    assert proof is not None
-    assert refusal(bob, proof) == "signature"
-
-
-def test_under_tls_whoever_relays_is_found_out_by_its_certificate() -> None:
-    dialler = Handshake(ALICE, BOB.key.address, b"mallory's certificate")
-    acceptor = Handshake(BOB, None, b"bob's certificate")
-    first, second = proofs_of(dialler, acceptor)
-    assert refusal(acceptor, first) == refusal(dialler, second) == "signature"
-
-
-def test_tls_cannot_be_stripped() -> None:
-    dialler, acceptor = Handshake(ALICE, BOB.key.address, BINDING), Handshake(BOB)
-    first, second = proofs_of(dialler, acceptor)
-    assert refusal(acceptor, first) == refusal(dialler, second) == "signature"
-
-
-def test_versions_and_features_cannot_be_talked_down() -> None:
-    dialler = Handshake(msgspec.structs.replace(ALICE, versions=(1, 2)), BOB.key.address)
-    acceptor = Handshake(msgspec.structs.replace(BOB, versions=(1, 2), features=("new",)))
-    first = dialler.receive(hello_like(acceptor.hello, newest=1, features=[]))
-    second = acceptor.receive(hello_like(dialler.hello, newest=1))
-    assert first is not None
-    assert second is not None
-    assert refusal(acceptor, first) == refusal(dialler, second) == "signature"
-
-
-def test_what_is_signed_begins_with_a_tag_of_its_own() -> None:
-    encoded = msgspec.msgpack.encode(Transcript("dialler", b"", b"", b"", b""))
-    assert msgspec.msgpack.decode(encoded)[0] == LINK_TAG == "shoal/link/1"
-
-
-# Golden
-
-
-@pytest.mark.parametrize("case", json.loads(GOLDEN.read_text())["cases"], ids=lambda c: c["name"])
-def test_the_bytes_of_version_1_stay_what_they_are(case: dict[str, Any]) -> None:
-    """Every later version opens these, and answers version 1 with the same bytes."""
-    sides = {side: golden_credentials(case[side]) for side in ("dialler", "acceptor")}
-    binding = bytes.fromhex(case["binding"])
-    dialler = Handshake(sides["dialler"], sides["acceptor"].key.address, binding)
-    acceptor = Handshake(sides["acceptor"], None, binding)
-    assert dialler.hello.hex() == case["dialler"]["hello"]
-    assert acceptor.hello.hex() == case["acceptor"]["hello"]
-    first = dialler.receive(bytes.fromhex(case["acceptor"]["hello"]))
-    second = acceptor.receive(bytes.fromhex(case["dialler"]["hello"]))
-    assert first is not None
-    assert second is not None
-    assert first.hex() == case["dialler"]["proof"]
-    assert second.hex() == case["acceptor"]["proof"]
-    acceptor.receive(bytes.fromhex(case["dialler"]["proof"]))
-    dialler.receive(bytes.fromhex(case["acceptor"]["proof"]))
-    for side, handshake in [("dialler", dialler), ("acceptor", acceptor)]:
-        session = handshake.session
-        assert session is not None
-        key = None if session.send_key is None else session.send_key.hex()
-        assert key == case[side]["send_key"]
-        assert session.peer.version == case["version"]
-        assert list(session.peer.features) == case["features"]
-
-
-@pytest.mark.parametrize("case", json.loads(GOLDEN.read_text())["cases"], ids=lambda c: c["name"])
-def test_the_golden_bytes_follow_from_the_definition(case: dict[str, Any]) -> None:
-    """The same once more, from the text of the theory of operation alone."""
-    dialler, acceptor = case["dialler"], case["acceptor"]
-    hellos = [bytes.fromhex(side["hello"]) for side in (dialler, acceptor)]
-    binding = bytes.fromhex(case["binding"])
-
-    def transcript(side: str, talks_to: str) -> bytes:
-        fields = ["shoal/link/1", side, *hellos, binding, bytes.fromhex(talks_to)]
-        return msgspec.msgpack.encode(fields)
-
-    for name, signer, other in [("dialler", dialler, acceptor), ("acceptor", acceptor, dialler)]:
-        proof = bytes.fromhex(signer["proof"])
-        signed = transcript(name, other["node"])
-        assert verify(NodeId(bytes.fromhex(signer["node"])), signed, proof)
-    if binding:
-        return
-    entropy = SeededEntropy(dialler["entropy_seed"])
-    nonce, secret = entropy.token(32), entropy.token(32)
-    assert msgspec.msgpack.decode(hellos[0])[6] == nonce
-    there = X25519PublicKey.from_public_bytes(msgspec.msgpack.decode(hellos[1])[7])
-    shared = X25519PrivateKey.from_private_bytes(secret).exchange(there)
-    salt = hashlib.sha256(transcript("both", "")).digest()
-    extracted = hmac.digest(salt, shared, "sha256")
-    info = b"shoal/link/1 mac"
-    one = hmac.digest(extracted, info + b"\x01", "sha256")
-    two = hmac.digest(extracted, one + info + b"\x02", "sha256")
-    assert (one.hex(), two.hex()) == (dialler["send_key"], acceptor["send_key"])
-
-
-def golden_credentials(side: dict[str, Any]) -> Credentials:
-    return Credentials(
-        key=PrivateKey.from_bytes(bytes.fromhex(side["secret"])),
-        entropy=SeededEntropy(side["entropy_seed"]),
-        roles=tuple(side["roles"]),
-        features=tuple(side["features"]),
-        versions=tuple(side["versions"]),
-    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Protocol, cast
 
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
@@ -147,3 +149,29 @@ class WebSocketWire(WSListener):
 
     def hang_up(self) -> None:
         self.transport.underlying_transport.abort()
+
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def connection(address: str) -> AsyncIterator[Connection]:
+    """A bare TCP connection."""
+    host, port = address.rpartition("/")[2].split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """All that comes until the connection ends, in whichever way."""
+    heard = b""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while data := await reader.read(65536):
+                heard += data
+    except ConnectionError:
+        pass
+    return heard

@@ -18,7 +18,6 @@ from shoal.protocols.streams.messages import Join, Leave, Left, Probe, Probed, R
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.topology import Improvement, LinkChanges, Pair
 from shoal.protocols.streams.tracked_stream import TrackedStream
-from tests.protocols.streams.test_tracker import Desk, LoggedPolicy, instructions
 from tests.support.streams import (
     ALICE,
     BOB,
@@ -32,6 +31,7 @@ from tests.support.streams import (
     reasons,
     sent,
 )
+from tests.support.tracker_desk import Desk, LoggedPolicy, instructions
 
 IMPROVE = ("improve", STREAM)
 PAUSE_NS = 10 * S_NS

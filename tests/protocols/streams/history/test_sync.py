@@ -1,24 +1,18 @@
-"""Anti-entropy: two storage nodes hand in hand, and one that is told lies."""
+"""Anti-entropy: two storage nodes hand in hand, and strangers that ask."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
-import pytest
 from msgspec.structs import replace
 
 from shoal.base.units import S_NS
-from shoal.identity import SeededEntropy
 from shoal.protocols.streams.history.config import SyncConfig
 from shoal.protocols.streams.history.messages import Head
 from shoal.protocols.streams.history.storage_node import KeepMessage
 from shoal.protocols.streams.history.sync import FollowStream
 from shoal.protocols.streams.history.sync_messages import (
-    SYNC_QUESTIONS,
     AskHeads,
     AskMessages,
     AskRows,
@@ -27,13 +21,8 @@ from shoal.protocols.streams.history.sync_messages import (
     SyncRefused,
     TellHeads,
     TellMessages,
-    TellRows,
 )
-from shoal.storage.answers import Answers
-from shoal.storage.config import DEFAULTS, Retention, StoreConfig
-from shoal.storage.errors import StoreFull
-from shoal.storage.rows import Row
-from shoal.storage.store import Store
+from shoal.storage.config import Retention, StoreConfig
 from tests.support.storage_host import StorageHost, message
 from tests.support.streams import (
     ALICE,
@@ -42,91 +31,14 @@ from tests.support.streams import (
     DAVE,
     EVE,
     ME,
-    NOW_NS,
     OTHER_STREAM,
     STREAM,
     body_of,
     signed_by,
 )
+from tests.support.sync_pair import Pair, keep
 
 POLL_NS = SyncConfig().poll_ns
-Lies = Callable[[Any, Any], Any]  # question, honest answer -> what is said
-
-
-class Pair:
-    """Storage nodes that hear each other; what one says may be changed on the way."""
-
-    def __init__(self, folder: Path, names: tuple[Any, ...] = (ALICE, BOB), **settings: Any):
-        self.hosts = {
-            name: StorageHost(name, folder / name.hex(), peers=names, **settings) for name in names
-        }
-        self.lies: dict[Any, Lies] = {}
-        self.asked: list[Any] = []
-        self._questions: dict[tuple[Any, Any, int], Any] = {}
-        for host in self.hosts.values():
-            host.command(host.sync, FollowStream(STREAM))
-
-    def connect(self, a: Any, b: Any) -> None:
-        for one, other in ((a, b), (b, a)):
-            self.hosts[one].link_opened(other)
-
-    def disconnect(self, a: Any, b: Any) -> None:
-        for one, other in ((a, b), (b, a)):
-            self.hosts[one].link_closed(other, "lost")
-
-    def run(self, seconds: float = 10) -> None:
-        """Let time pass; what is said arrives at once, what is slow is done at once."""
-        for _ in range(int(seconds * 4)):
-            for host in self.hosts.values():
-                host.advance(S_NS // 4)
-            while self._exchange():
-                pass
-
-    def _exchange(self) -> bool:
-        moved = False
-        for name, host in self.hosts.items():
-            host.finish_all()
-            for other, peer in self.hosts.items():
-                for said in host.said(other):
-                    moved = True
-                    if isinstance(said, SYNC_QUESTIONS):
-                        self.asked.append(said)
-                        self._questions[name, other, said.request] = said
-                    elif name in self.lies:
-                        question = self._questions.get((other, name, said.request))
-                        said = self.lies[name](question, said)
-                    if said is not None:
-                        peer.received(name, said)
-        return moved
-
-    def rows(self, at: Any, owner: Any, partition: int = 0) -> list[Row]:
-        """A log as one node holds it."""
-        store, log = self.hosts[at].store_below, self.hosts[owner].store_below.log
-        head = store.heads(STREAM, partition).get(log)
-        if head is None:
-            return []
-        return store.log_read(log, STREAM, partition, head.first - 1, 1000).rows
-
-    def check(self) -> None:
-        for host in self.hosts.values():
-            host.store_below.check_invariants()
-            host.sync.check_invariants()
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Iterator[Pair]:
-    with ExitStack() as stack:
-        pair = Pair(tmp_path)
-        for host in pair.hosts.values():
-            stack.callback(host.close)
-        yield pair
-        pair.check()
-
-
-def keep(host: StorageHost, *numbers: int, **names: Any) -> None:
-    for number in numbers:
-        host.command(host.storage, KeepMessage(message(number, **names)))
-    host.finish_all()
 
 
 def test_each_gets_what_the_other_has_and_its_log_too(pair: Pair) -> None:
@@ -270,176 +182,6 @@ def test_a_third_has_the_log_of_one_who_is_away(tmp_path: Path) -> None:
     pair.check()
 
 
-# Lies and failures
-
-
-def lie_about(kind: type, change: Callable[[Any], Any]) -> Lies:
-    return lambda question, said: change(said) if isinstance(said, kind) else said
-
-
-def forged(told: TellMessages) -> TellMessages:
-    rows = [SeqMessage(row.seq, b"x" * 65 + row.signed[65:]) for row in told.rows]
-    return replace(told, rows=tuple(rows))
-
-
-def others(told: TellMessages) -> TellMessages:
-    return replace(told, rows=(replace(told.rows[0], signed=message(77).signed), *told.rows[1:]))
-
-
-def unasked(told: TellMessages) -> TellMessages:
-    return replace(told, rows=(replace(told.rows[0], seq=999),))
-
-
-def garbage(told: TellMessages) -> TellMessages:
-    return replace(told, rows=(replace(told.rows[0], signed=b"x" * 70),))
-
-
-def holed(told: TellRows) -> TellRows:
-    return replace(told, rows=told.rows[:1] + told.rows[2:])
-
-
-def backwards(told: TellRows) -> TellRows:
-    return replace(told, rows=(*told.rows[:-1], replace(told.rows[-1], ingest_ns=1)))
-
-
-def endless(told: TellRows) -> TellRows:
-    return replace(told, rows=tuple(replace(told.rows[0], seq=n + 1) for n in range(900)))
-
-
-@pytest.mark.parametrize(
-    ("kind", "change", "reason"),
-    [
-        (TellMessages, forged, "bad-signature"),
-        (TellMessages, others, "another-message"),
-        (TellMessages, unasked, "unasked-message"),
-        (TellMessages, garbage, "malformed-body"),
-        (TellRows, holed, "no-log"),
-        (TellRows, backwards, "no-log"),
-        (TellRows, endless, "unasked-rows"),
-        (TellHeads, lambda told: replace(told, places=(), more=True), "no-heads"),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_one_who_lies_is_found_out_and_the_others_are_not_stopped(
-    tmp_path: Path, kind: type, change: Callable[[Any], Any], reason: str
-) -> None:
-    pair = Pair(tmp_path, (ALICE, BOB, DAVE))
-    keep(pair.hosts[ALICE], 1, 2, 3)
-    keep(pair.hosts[DAVE], 1, 2, 3, 4)
-    pair.lies[ALICE] = lie_about(kind, change)
-    pair.connect(ALICE, BOB)
-    pair.run(6)
-    bob = pair.hosts[BOB]
-    assert reason in bob.reasons()
-    assert pair.rows(BOB, ALICE) == []
-    assert bob.store_below.info().messages == 0
-    pair.connect(DAVE, BOB)
-    pair.run(6)
-    assert pair.rows(BOB, DAVE) == pair.rows(DAVE, DAVE)
-    # What she says of a log is not asked for again and again.
-    if kind is not TellHeads:
-        assert bob.reasons().count(reason) == 1
-    pair.check()
-
-
-def test_one_who_does_not_answer_is_asked_again(pair: Pair) -> None:
-    keep(pair.hosts[ALICE], 1)
-    pair.lies[ALICE] = lambda question, said: None
-    pair.connect(ALICE, BOB)
-    pair.run(30)
-    assert pair.hosts[BOB].reasons().count("no-answer") >= 2
-    del pair.lies[ALICE]
-    pair.run(20)
-    assert pair.rows(BOB, ALICE) == pair.rows(ALICE, ALICE)
-
-
-def test_one_who_refuses_is_asked_again_later(pair: Pair) -> None:
-    keep(pair.hosts[ALICE], 1)
-    pair.lies[ALICE] = lambda question, said: SyncRefused(said.request, "busy")
-    pair.connect(ALICE, BOB)
-    pair.run(4)
-    del pair.lies[ALICE]
-    pair.run(4)
-    assert pair.rows(BOB, ALICE) == pair.rows(ALICE, ALICE)
-
-
-def test_answers_that_nobody_asked_for_are_counted(pair: Pair) -> None:
-    bob = pair.hosts[BOB]
-    for stranger in (ALICE, EVE):
-        bob.received(stranger, TellRows(1, (), 1, 0))
-        bob.received(stranger, SyncRefused(0, "busy"))
-    assert bob.reasons() == ["unasked-answer"] * 4
-
-
-def test_a_log_that_is_not_what_it_was_is_not_followed(pair: Pair, tmp_path: Path) -> None:
-    """Alice's node was restored from an old copy: its log goes on with other rows."""
-    alice, bob = pair.hosts[ALICE], pair.hosts[BOB]
-    keep(alice, 1, 2, 3)
-    pair.connect(ALICE, BOB)
-    pair.run()
-    held = pair.rows(BOB, ALICE)
-    alice.store_below.close()
-    alice.port.store = alice.store_below = restored = Store(tmp_path / "new", SeededEntropy(ALICE))
-    alice.port._answers = Answers(restored)
-    assert restored.log in bob.store_below.heads(STREAM, 0)
-    keep(alice, 1)
-    pair.run(6)
-    assert "log-went-back" in bob.reasons()
-    keep(alice, 7, 8, 9)
-    pair.run(12)
-    assert bob.reasons().count("sync-log-diverged") == 1
-    assert pair.rows(BOB, ALICE) == held
-
-
-def test_two_with_one_log_are_not_both_believed(pair: Pair) -> None:
-    alice = pair.hosts[ALICE]
-    keep(alice, 1)
-    pair.connect(ALICE, BOB)
-    pair.run()
-    bob = pair.hosts[BOB]
-    bob.command(bob.sync, FollowStream(OTHER_STREAM))
-    peers = bob.sync._followed.peers
-    assert peers[ALICE].own == alice.store_below.log.bytes
-    liar = replace(peers[ALICE], own=None)
-    assert not bob.sync._followed.claims(liar, alice.store_below.log.bytes, NOW_NS)
-    assert liar.own is None
-
-
-def test_a_full_disk_stops_nothing_for_good(pair: Pair) -> None:
-    bob = pair.hosts[BOB]
-    keep(pair.hosts[ALICE], 1, 2)
-    with mock.patch.object(bob.store_below, "append_replica", side_effect=StoreFull("full")):
-        pair.connect(ALICE, BOB)
-        pair.run(6)
-    assert "sync-failed" in bob.reasons()
-    assert bob.port.problem == "full"
-    pair.run(6)
-    assert pair.rows(BOB, ALICE) == pair.rows(ALICE, ALICE)
-
-
-def test_a_link_that_breaks_in_the_middle_leaves_nothing_half_done(tmp_path: Path) -> None:
-    pair = Pair(tmp_path, sync_config=SyncConfig(rows_max=5))
-    keep(pair.hosts[ALICE], *range(100))
-    for _ in range(6):
-        told = [0]
-
-        def cut(question: Any, said: Any, told: list[int] = told) -> Any:
-            told[0] += 1
-            return said if told[0] < 9 else None
-
-        pair.lies[ALICE] = cut
-        pair.connect(ALICE, BOB)
-        pair.run(3)
-        pair.disconnect(ALICE, BOB)
-        pair.check()
-        pair.run(12)  # they dial again
-    assert 0 < len(pair.rows(BOB, ALICE)) < 100
-    pair.lies.clear()
-    pair.connect(ALICE, BOB)
-    pair.run(3)
-    assert pair.rows(BOB, ALICE) == pair.rows(ALICE, ALICE)
-
-
 # Questions of others
 
 
@@ -483,6 +225,3 @@ def test_heads_of_many_streams_come_in_parts(tmp_path: Path) -> None:
         pair.run()
     assert pair.hosts[BOB].store_below.info().messages == 21
     pair.check()
-
-
-assert DEFAULTS.page_rows_max >= 1000  # `Pair.rows` reads one page

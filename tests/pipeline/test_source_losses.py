@@ -1,0 +1,182 @@
+"""What a read cannot have: rows that retention took, if no lease keeps them, and absent servers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from time import time_ns
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from shoal.base.errors import HistoryUnavailable, NotFound, OffsetExpired, UsageError
+from shoal.base.ids import StreamId
+from shoal.base.offsets import Offset, PartitionOffset, format_offset
+from shoal.base.units import S_NS
+from shoal.pipeline.sources import leases
+from shoal.pipeline.sources.batch import BatchReader, RangePartition
+from shoal.pipeline.sources.leases import LeaseKeeper
+from shoal.pipeline.sources.ranges import LogRange, ranges_to
+from tests.support.log_server import STREAM, LogServer, signed
+from tests.support.source_reads import Query, options, rows_of
+from tests.transport.recorder import until
+
+HOUR_NS = 3_600 * S_NS
+
+
+def expire(server: LogServer) -> None:
+    retainer = server.store._retainer
+    retainer._config = replace(retainer._config, age_ns=HOUR_NS)
+    while server.store.retain(time_ns()).more:
+        pass
+
+
+def test_rows_that_retention_took_end_the_query_unless_told_otherwise(a: LogServer) -> None:
+    a.append((signed(n) for n in range(10)), now_ns=time_ns() - 2 * HOUR_NS)
+    query = Query(a)
+    query.run(limit=4)
+    assert query.got == list(range(10))
+    query.at, query.got = Offset({0: PartitionOffset(a.store.log, 4)}), []
+    a.append(signed(n) for n in range(10, 15))
+    expire(a)
+    with pytest.raises(OffsetExpired, match=r"up to 4.*from 11 on.*failOnDataLoss"):
+        query.run()
+    part = LogRange(partition=0, log=a.store.log, after=4, upto=12)
+    with pytest.raises(OffsetExpired, match="has expired"):
+        rows_of(query.options, [part])
+    assert rows_of(query.options, [replace(part, after=0, fresh=True)]) == [10, 11]
+    query.options = options(a, failOnDataLoss="false")
+    query.run()
+    assert query.got == list(range(10, 15))
+
+
+def test_a_log_that_is_come_back_to_may_have_lost_rows_meanwhile(
+    a: LogServer, b: LogServer
+) -> None:
+    a.append(signed(n) for n in range(4))
+    b.append((signed(n) for n in range(10)), now_ns=time_ns() - 2 * HOUR_NS)
+    b.follow(a)
+    b.append(signed(n) for n in range(10, 15))
+    a.die()
+    query = Query(a, b)
+    query.at = Offset({0: PartitionOffset(a.store.log, 4, {b.store.log: 2})})
+    expire(b)
+    with pytest.raises(OffsetExpired, match="has expired"):
+        query.run()
+    query.options = options(a, b, failOnDataLoss="false")
+    query.run()
+    assert query.got == list(range(10, 15))
+
+
+def test_a_given_end_in_another_log_begins_where_that_log_begins(
+    a: LogServer, b: LogServer
+) -> None:
+    """What retention took there was read in the first log, or nothing says that it was not."""
+    a.append(signed(n) for n in range(4))
+    b.append((signed(n) for n in range(4)), now_ns=time_ns() - 2 * HOUR_NS)
+    b.follow(a)
+    b.append(signed(n) for n in range(4, 8))
+    expire(b)
+    end = Offset({0: PartitionOffset(b.store.log, 7)})
+    parts = ranges_to(Offset({0: PartitionOffset(a.store.log, 4)}), end)
+    assert rows_of(options(a, b), parts) == [4, 5, 6]
+
+
+def test_leases_keep_what_a_query_has_not_read(
+    a: LogServer, b: LogServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "RENEW_S", 0.05)
+    a.append((signed(n) for n in range(10)), now_ns=time_ns() - 2 * HOUR_NS)
+    b.follow(a)
+    keeper = LeaseKeeper(options(a, b))
+
+    def held() -> list[int]:
+        return [lease.after_seq for server in (a, b) for lease in server.store.leases()]
+
+    keeper.hold(Offset({0: PartitionOffset(a.store.log, 4)}))
+    wait_for(lambda: held() == [4, 4])
+    expire(a)
+    assert a.store.heads(STREAM, 0)[a.store.log].first == 5
+    keeper.hold(Offset({0: PartitionOffset(a.store.log, 7)}))
+    wait_for(lambda: held() == [7, 7])
+    keeper.release()
+    assert held() == []
+
+
+def test_a_query_that_goes_on_along_another_log_has_its_lease_at_once(
+    a: LogServer, b: LogServer
+) -> None:
+    a.append(signed(n) for n in range(10))
+    b.append(signed(n) for n in range(10))
+    keeper = LeaseKeeper(options(a, b))
+
+    def held() -> list[tuple[UUID, int]]:
+        leases = [lease for server in (a, b) for lease in server.store.leases()]
+        return [(lease.log, lease.after_seq) for lease in leases]
+
+    keeper.hold(Offset({0: PartitionOffset(a.store.log, 4)}))
+    wait_for(lambda: held() == [(a.store.log, 4)])
+    keeper.hold(Offset({0: PartitionOffset(b.store.log, 6, {a.store.log: 4})}))
+    wait_for(lambda: (b.store.log, 6) in held())
+    keeper.release()
+    assert held() == []
+
+
+def test_a_batch_holds_a_lease_on_every_log_that_it_reads(a: LogServer, b: LogServer) -> None:
+    a.append(signed(n) for n in range(10))
+    b.follow(a)
+    b.append(signed(n) for n in range(10, 15))
+    a.die()
+    start = format_offset(Offset({0: PartitionOffset(a.store.log, 4)}))
+    batch = BatchReader(options(a, b, startingOffsets=start, endingOffsets="latest"))
+    parts = [task.part for task in batch.partitions() if isinstance(task, RangePartition)]
+    assert [(part.log, part.after) for part in parts] == [(a.store.log, 4), (b.store.log, 10)]
+    leases = [(lease.log, lease.after_seq) for lease in b.store.leases()]
+    assert sorted(leases) == sorted((part.log, part.after) for part in parts)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    asyncio.run(until(condition, 20))
+
+
+def test_a_stream_that_nobody_keeps_is_named(tmp_path: Path) -> None:
+    empty = STREAM.replace("vehicles", "empty")
+    with LogServer(tmp_path / "c", keeps=lambda stream: stream == empty) as server:
+        with pytest.raises(NotFound, match=r"no server keeps stream.*\[\[streams\]\]"):
+            Query(server).run()
+        query = Query(server)
+        query.options = replace(query.options, stream=StreamId(empty))
+        query.run()  # it is kept, and nobody has said anything yet
+        assert query.at == Offset()
+
+
+def test_servers_that_are_away_are_named(a: LogServer) -> None:
+    a.append([signed(0)])
+    a.die()
+    with pytest.raises(HistoryUnavailable, match=f"{a.address}.*patienceSeconds"):
+        Query(a).run()
+    part = LogRange(partition=0, log=a.store.log, after=0, upto=1)
+    with pytest.raises(HistoryUnavailable, match=f"log {a.store.log}.*1 to 1"):
+        rows_of(options(a), [part])
+
+
+def test_a_server_that_comes_back_in_time_is_waited_for(a: LogServer) -> None:
+    a.append([signed(0)])
+    a.die()
+    timer = threading.Timer(1.0, a.start)
+    timer.start()
+    query = Query(a, patienceSeconds="20")
+    query.run()
+    timer.join()
+    assert query.got == [0]
+
+
+def test_a_log_that_was_restored_from_an_old_copy_is_refused(a: LogServer) -> None:
+    a.append(signed(n) for n in range(5))
+    query = Query(a)
+    query.at = Offset({0: PartitionOffset(a.store.log, 9)})
+    with pytest.raises(UsageError, match="restored from an old copy"):
+        query.run()
