@@ -47,12 +47,13 @@ def test_a_file_is_read_with_its_faults(tmp_path: Path) -> None:
         [[faults]]
         kind = "crash"
         fraction = 0.5
+        start_s = 2
         """
     )
     scenario = load_scenario(file)
     assert scenario.name == "mine", "a file without a name is called as it is"
     assert (scenario.seed, scenario.network.nodes, scenario.network.wire) == (9, 8, True)
-    assert scenario.faults == (Loss(probability=0.1, end_s=5.0), Crash(fraction=0.5))
+    assert scenario.faults == (Loss(probability=0.1, end_s=5.0), Crash(fraction=0.5, start_s=2.0))
 
 
 def test_a_delay_table_lies_beside_its_scenario(tmp_path: Path) -> None:
@@ -142,6 +143,14 @@ def test_delays_are_a_table_or_a_number() -> None:
             "protocol = 'topics'\nexperiment = 'reddit'\n"
             "[[faults]]\nkind = 'crash'\nfraction = 1\nrole = 'tracker'",
             r"faults\.0\.role = 'tracker': no node has this role: there are node",
+        ),
+        *(
+            (
+                f"[[faults]]\nkind = 'crash'\nfraction = 1\nrole = '{role}'{when}",
+                rf"faults\.0\.start_s = 0: no {role} runs yet, .* from 0\.63 s on all of them run",
+            )
+            for role in ("node", "tracker")
+            for when in ("", "\nstart_s = 0")
         ),
         (
             "[[faults]]\nkind = 'jitter'\nmean_ms = 1\nstart_s = 50.53",

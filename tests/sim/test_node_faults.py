@@ -107,6 +107,14 @@ def test_peers_of_a_dead_machine_take_their_time() -> None:
     assert net.machine(0).heard() == [LinkClosed(B, PURPOSE, "crashed")]
 
 
+@pytest.mark.parametrize(("fraction", "dead"), [(0.0, 0), (0.001, 1), (0.2, 1), (0.4, 2)])
+def test_a_fraction_above_zero_is_at_least_one_node(fraction: float, dead: int) -> None:
+    net = TinyNetwork(5)
+    Crash(fraction=fraction, start_s=1).install(net.simulation)
+    net.run(1.5)
+    assert sum(node.host is None for node in net.nodes) == dead
+
+
 def test_a_fraction_of_the_running_nodes_dies_and_comes_back() -> None:
     net = TinyNetwork(20)
     net.nodes[0].crash()

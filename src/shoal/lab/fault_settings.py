@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.base.errors import ConfigError
 from shoal.base.settings_errors import instead_of
+from shoal.base.units import ns_of_seconds
 from shoal.sim.delays import ConstantDelay, load_table
-from shoal.sim.faults import AnyFault, Partition, parse_fault
+from shoal.sim.faults import AnyFault, Crash, Partition, parse_fault
 
 if TYPE_CHECKING:
     from shoal.lab.scenario import Scenario
@@ -49,6 +50,12 @@ def check_faults(scenario: Scenario, roles: Sequence[str]) -> None:
             raise ConfigError(
                 f"{where}.start_s = {fault.start_s:g}: the run is over at {scenario.end_s:g} s: "
                 "let it begin earlier, or the run last longer"
+            )
+        if isinstance(fault, Crash) and not ns_of_seconds(fault.start_s):
+            # The first of every role starts at 0, after the faults of that moment.
+            raise ConfigError(
+                f"{where}.start_s = {fault.start_s:g}: no {role} runs yet, so that none would die: "
+                f"let it begin later; from {scenario.joined_s:g} s on all of them run"
             )
         if isinstance(fault, Partition):
             _check_regions(f"{where}.regions", fault.regions, scenario.network.delays)

@@ -156,10 +156,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.workload.messages if each is None else each * self.network.nodes
 
     @property
+    def joined_s(self) -> float:
+        """When the last node starts; the first does at 0, and so do trackers."""
+        return (self.network.nodes - 1) * self.network.join_interval_ms / 1000
+
+    @property
     def publishing_s(self) -> tuple[float, float]:
         """When the first message is due, and the last."""
-        joined_s = (self.network.nodes - 1) * self.network.join_interval_ms / 1000
-        first_s = joined_s + self.workload.settle_s
+        first_s = self.joined_s + self.workload.settle_s
         return first_s, first_s + max(0, self.messages - 1) * (self.workload.interval_ms / 1000)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, Annotated
@@ -71,6 +72,6 @@ class LinkFault(Fault, frozen=True, kw_only=True):
 
 
 def pick(nodes: Sequence[SimNode], fraction: float, rng: Random) -> list[SimNode]:
-    """A random part of some nodes, in their order."""
-    count = round(len(nodes) * fraction)
+    """A random part of some nodes, in their order; at least one, if it is not none of them."""
+    count = max(round(len(nodes) * fraction), min(len(nodes), math.ceil(fraction)))
     return sorted(rng.sample(list(nodes), count), key=lambda node: node.index)

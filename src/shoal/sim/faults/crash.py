@@ -8,8 +8,8 @@ from shoal.sim.simulation import SimNode, Simulation
 
 
 class Crash(Fault, frozen=True, kw_only=True, tag="crash"):
-    """At start_s a random fraction of the running nodes of a role dies at once; at end_s, if
-    given, they start again, with their disks or without.
+    """At start_s a random fraction of the running nodes of a role dies at once, at least one of
+    them; at end_s, if given, they start again, with their disks or without.
 
     detect_s is how long peers take to notice: 0 for a dead process, whose kernel closes its
     sockets; seconds for a dead machine.
