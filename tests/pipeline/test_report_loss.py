@@ -138,21 +138,24 @@ def test_whether_runs_are_valid_is_shown() -> None:
 
 
 def test_runs_with_late_hosts_are_named_and_left_out() -> None:
-    # Without the second run loss slows down; with it, it does not.
-    clean, lossy = point(0, 100.0, 100.0), point(3, 110.0, 50.0, late_ms=(3.0, 3.1))
+    # Without the third run loss slows down; with it, it does not.
+    clean = point(0, 100.0, 100.0, 100.0)
+    lossy = point(3, 110.0, 110.0, 50.0, late_ms=(3.0, 3.0, 3.1))
     section = section_of(clean, lossy)
     named, table, _, tails = section.blocks[:4]
     assert isinstance(named, Text)
-    assert "verdicts below: r2 (3.1 ms). Their hosts" in named.text
+    assert "verdicts below: r3 (3.1 ms). Their hosts" in named.text
     assert isinstance(table, Table)
     assert [row[1:4] for row in table.rows] == [
-        ("2", "100.0 (100.0–100.0)", "–"), ("1", "110.0", "10.0"),
+        ("3", "100.0 (100.0–100.0)", "–"),
+        ("2", "110.0 (110.0–110.0)", "10.0 (10.0–10.0)"),
     ]  # fmt: skip
     assert isinstance(tails, Table)
     assert [row[2:5] for row in tails.rows] == [
-        ("100.0", "200.0", "300.0"), ("110.0", "111.0", "112.0"),
-    ]  # fmt: skip
-    assert validity_of(section)[1][2:5] == ("2", "1", "3.0 (3.0–3.1)")
+        ("100.0", "200.0", "300.0"),
+        ("110.0 (110.0–110.0)", "111.0 (111.0–111.0)", "112.0 (112.0–112.0)"),
+    ]
+    assert validity_of(section)[1][2:5] == ("3", "1", "3.0 (3.0–3.1)")
     verdicts = next(b for b in section.blocks if isinstance(b, Table) and "verdict" in b.columns)
     assert [row[2] for row in verdicts.rows if row[0] == "loss of 3 % slows WebSocket down"] == [
         "confirmed"
@@ -211,6 +214,28 @@ def test_transports_are_compared_by_intervals(
     assert [told.verdict for told in judge(curves)[-4:-1]] == verdicts
 
 
+def test_a_rate_that_a_seed_lacks_is_in_no_seeds_mean() -> None:
+    # WebRTC is slower by 2 ms at 1 %, and by 12 ms at 5 %, whatever the seed.
+    curves = {
+        "websocket": [point(1, 108, 108, 108), point(5, 160, 160, 160)],
+        "webrtc": [webrtc(1, 110.1, 109.9, 110.05), webrtc(5, 172.1, 171.9, 172.05)],
+    }
+    whole = judge(curves)[-4]
+    curves["webrtc"][1] = webrtc(5, 172.1, 171.9)
+    told = judge(curves)[-4]
+    assert (whole.verdict, told.verdict) == ("contradicted", "contradicted")
+    assert whole.seen == "WebRTC less WebSocket over all rates: +7.0 (+6.8 to +7.3) ms, 3 seeds"
+    assert told.seen == (
+        "WebRTC less WebSocket over all rates: +2.0 (+1.8 to +2.3) ms (without 5 %: not run over "
+        "both with all seeds), 3 seeds"
+    )
+    apart = {"websocket": [point(1, 100), point(5, 100, 100)], "webrtc": [webrtc(5, 100)]}
+    less = difference(apart, lambda rate: True)
+    assert less is not None
+    assert less.left_out == (1,)
+    assert difference({**apart, "webrtc": []}, lambda rate: True) is None
+
+
 def test_who_stays_closer_to_its_delay_without_loss() -> None:
     # WebRTC is slower by 10 ms at any rate, and loss adds less to it.
     curves = {
@@ -242,8 +267,11 @@ def test_a_rise_is_taken_seed_by_seed() -> None:
          ["confirmed", "confirmed", "open"]),
         ([point(0, 100, 90), point(0.2, 99, 89), point(3, 110, 95)],
          ["confirmed", "confirmed", "contradicted"]),
-        ([point(0, 100), point(0.2, 101), point(5, 110, coverage=0.99)],
+        ([point(0, 100, 90), point(0.2, 101, 91), point(5, 110, coverage=0.99)],
          ["contradicted", "confirmed"]),
+        # One seed: it may be chance.
+        ([point(0, 100), point(0.2, 101)], ["confirmed", "open"]),
+        ([point(0, 100), point(0.2, 99)], ["confirmed", "open"]),
         # Nothing between 0.2 and 3 %, or nothing to compare with.
         ([point(0, 100), point(0.1, 99), point(5, 99)], ["confirmed", "open"]),
         ([point(0.2, 100), point(1, 120)], ["confirmed", "open"]),
@@ -253,7 +281,7 @@ def test_verdicts_follow_the_data(points: list[Point], verdicts: list[str]) -> N
     told = judge({"websocket": points})
     assert [one.verdict for one in told] == [*verdicts, *["open"] * 4]
     assert {one.seen for one in told[-4:]} == {
-        "not measured: no seed was run over both at such a rate"
+        "not measured: no such rate was run over both, with all seeds"
     }
 
 
@@ -271,7 +299,7 @@ def test_each_rate_has_its_own_verdict() -> None:
 
 
 def test_the_conclusion_says_what_is_contradicted() -> None:
-    section = section_of(point(0, 100), point(1, 99, coverage=0.5))
+    section = section_of(point(0, 100, 90), point(1, 99, 89, coverage=0.5))
     (text,) = [block.text for block in section.blocks if isinstance(block, Text)]
     assert (
         "Contradicted is: messages arrive at everybody whatever the loss; loss of 1 % slows" in text
@@ -290,6 +318,9 @@ def test_growth_is_told_on_both_sides_of_three_per_cent() -> None:
         "Over WebSocket, each per cent of loss adds 2.0 ms to the mean delay up to 3 %, and 5.0 ms "
         "from there to 5 %."
     )
+    # A seed that was run at one of them only would shift the two against each other.
+    section = section_of(point(0, 100, 200), point(3, 106), point(5, 116, 300))
+    assert texts[0] in [block.text for block in section.blocks if isinstance(block, Text)]
 
 
 def test_runs_of_another_size_are_another_curve() -> None:
