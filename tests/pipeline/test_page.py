@@ -70,7 +70,7 @@ def test_the_markdown_of_a_folder(folder: Path, capsys: pytest.CaptureFixture[st
     assert float(difference.split()[0]) == pytest.approx(100 * (sum(means) / 2 / 137 - 1), abs=0.11)
     assert verdict == ("inside" if 120 <= sum(means) / 2 <= 150 else "outside")
     errors = [abs(run["prediction"]["error_percent"]) for run in figures(folder)]
-    told = "Over all 2 overlays of streams-propagation, the tracker's MAPE is"
+    told = "Over all 2 overlays of streams-propagation, the MAPE of the tracker's own estimate is"
     assert f"{told} {sum(errors) / 2:.2f} %" in markdown
     assert "| streams-propagation | nodes 32, degree 4 | 1, 2 |" in markdown, "seeds"
     assert "shoal lab run streams-prediction --seed 1" in markdown

@@ -1,8 +1,8 @@
 """What the tracker foretells is what messages take, with jitter and service times switched on.
 
 The estimate comes from round trips that nodes measured and reported, and is asked for before the
-first message. The published error is 1.24 % (thesis, section 5.3.3); campaigns/prediction.py holds
-seven sizes with nine overlays each against it.
+first message. We hold it against 1.24 %, what the thesis publishes of Dijkstra with pinged delays
+(section 5.4.4); campaigns/prediction.py does so with seven sizes and nine overlays each.
 """
 
 from __future__ import annotations

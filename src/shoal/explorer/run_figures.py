@@ -98,15 +98,6 @@ def _delivery(file: RunFile) -> Iterator[Comparison]:
             spread=published.REDUNDANCY_D4,
             ours=figures["duplicates_per_message"],
         )
-    if figures.get("prediction"):
-        yield Comparison(
-            figure="error of predicted delays, MAPE, %",
-            point=point,
-            published=published.MAPE_PERCENT,
-            spread=None,
-            ours=figures["prediction"]["mape_percent"],
-            at_most=True,
-        )
 
 
 def _coverage(file: RunFile) -> Iterator[Comparison]:

@@ -1,9 +1,10 @@
 """How well a tracker's estimate foretells what messages then take.
 
-The thesis compares, for each overlay, the mean delay that Dijkstra gives with the mean that was
-measured, and takes the mean absolute percentage error over all overlays (section 5.3.3). Here the
-estimate is the running tracker's own, from what nodes measured and reported, asked for before the
-first message; and it is compared for each publisher as well, which is harder.
+The sources put pinged delays between data centres into the tracker's graph afterwards, and hold the
+mean delay that Dijkstra gives against the measured one (thesis, section 5.4.4); `shoal lab report`
+does that too. Here the estimate is the running tracker's own, from what nodes measured and
+reported, asked for before the first message; and it is compared for each publisher as well, which
+is harder.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def _packets(run: FoundRun) -> Packets | None:
 
 
 def mean_absolute(errors_percent: Sequence[float]) -> float | None:
-    """The mean absolute percentage error over overlays, as thesis 5.3.3 takes it."""
+    """The mean absolute percentage error over overlays, as the paper takes it (MAPE)."""
     return math.fsum(map(abs, errors_percent)) / len(errors_percent) if errors_percent else None
 
 

@@ -14,7 +14,9 @@ from shoal.pipeline.jobs.collected import Collected, Point
 from shoal.pipeline.report import (
     loss,
     policies,
+    prediction,
     propagation,
+    randomness,
     search,
     sockets,
     topics,
@@ -37,10 +39,10 @@ MakeSection = Callable[[Collected], "tuple[Section, list[Comparison]] | None"]
 SECTIONS: tuple[MakeSection, ...] = (
     propagation.propagation_section,
     propagation.penalty_section,
-    propagation.prediction_section,
+    prediction.prediction_section,
     topologies.hops_section,
     topologies.redundancy_section,
-    topologies.randomness_section,
+    randomness.randomness_section,
     topologies.diameter_section,
     policies.policies_section,
     loss.loss_section,

@@ -42,7 +42,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     blocks: tuple[Block, ...]
 
 
-Against = Literal["source", "theory", "simulator"]
+Against = Literal["source", "derived", "theory", "simulator", "own"]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,14 +54,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     published: float | None = None
     """By a source. None if it says between what alone, or if no source has it."""
     expected: float | None = None
-    """By theory or by the simulator, where no source has it."""
+    """Where no source has it: derived from what one has, by theory or the simulator, or our own
+    limit."""
     spread: tuple[float, float] | None = None
     """What the source measured at least and at most, or what theory allows."""
     ours: float
     tolerance: float = 0.0
     """How far from the published or expected value counts as reproduced, outside the spread."""
     at_most: bool = False
-    """An error: anything up to the published value is as good."""
+    """An error: anything up to the value is as good."""
 
     @property
     def reference(self) -> float | None:

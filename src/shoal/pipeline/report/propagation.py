@@ -1,23 +1,16 @@
-"""Sections about delay: propagation, relative delay penalty, prediction."""
+"""Sections about delay: propagation, and the relative delay penalty."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.pipeline.jobs.collect import mean_absolute
 from shoal.pipeline.jobs.collected import Collected, Point
 from shoal.pipeline.report import published
-from shoal.pipeline.report.as_published import (
-    PROPAGATION,
-    comparable,
-    network_as_published,
-    size_name,
-)
+from shoal.pipeline.report.as_published import comparable, size_name
 from shoal.pipeline.report.model import Block, Comparison, Figure, Section, Table, Text
 from shoal.pipeline.report.numbers import NOTHING, between, number, percent, spread
 from shoal.pipeline.report.svg import COLOURS, PUBLISHED, Series, line_chart
 
-PREDICTION = "streams-prediction"
 WEBSOCKET = (
     "The WebSocket column of the sources (146–194 ms) is not reproduced: its topologies were aware "
     "of delay by accident, since nodes reported four quick links while slower ones were still "
@@ -95,7 +88,9 @@ def penalty_section(collected: Collected) -> tuple[Section, list[Comparison]] | 
             told = Comparison(
                 figure="relative delay penalty",
                 point=point.label,
-                published=published.RDP if stated else size.mean_ms / published.UNICAST_MS,
+                against="source" if stated else "derived",
+                published=published.RDP if stated else None,
+                expected=None if stated else size.mean_ms / published.UNICAST_MS,
                 spread=(size.min_ms / published.UNICAST_MS, size.max_ms / published.UNICAST_MS),
                 ours=ours.mean,
                 tolerance=published.MEAN_TOLERANCE,
@@ -104,7 +99,7 @@ def penalty_section(collected: Collected) -> tuple[Section, list[Comparison]] | 
         rows.append(
             (
                 size_name(point, points),
-                number(told.published, 2) if told else NOTHING,
+                number(told.reference, 2) if told else NOTHING,
                 between(*told.spread, 2) if told and told.spread else NOTHING,
                 spread(ours, 2),
                 percent(told.difference, signed=True) if told else NOTHING,
@@ -115,7 +110,8 @@ def penalty_section(collected: Collected) -> tuple[Section, list[Comparison]] | 
     tables = (
         Table(
             caption="Relative delay penalty: mean delay through the overlay over that of sending "
-            f"directly. Published: the delays above over {published.UNICAST_MS} ms.",
+            f"directly. Published is that of {published.RDP_NODES:,} nodes; for other sizes it is "
+            f"derived from the delays above, over {published.UNICAST_MS} ms.",
             columns=(
                 "nodes",
                 "published",
@@ -130,71 +126,6 @@ def penalty_section(collected: Collected) -> tuple[Section, list[Comparison]] | 
         _literature(points),
     )
     return Section(title="Relative delay penalty", blocks=tables), comparisons
-
-
-def prediction_section(collected: Collected) -> tuple[Section, list[Comparison]] | None:
-    """Table 3 of the paper, 5.3 of the thesis: does Dijkstra foretell the delay?"""
-    points = [
-        p
-        for p in collected.points
-        if p.values("tracker_error_percent") or p.values("shortest_error_percent")
-    ]
-    if not points:
-        return None
-    blocks: list[Block] = [
-        Table(
-            caption="Mean delay foretold and measured. MAPE is the mean absolute percentage error "
-            "over overlays (thesis 5.3.3): of the tracker's estimate, made from the round trips "
-            "that nodes reported before the first message; of the same for each publisher; and of "
-            "Dijkstra over the final overlay with the delay table's own delays. Published: what "
-            "was foretold in the source for that size (WebRTC).",
-            columns=(
-                "scenario",
-                "point",
-                "measured, ms",
-                "tracker, ms",
-                "published, ms",
-                "tracker MAPE",
-                "publisher MAPE",
-                "Dijkstra, ms",
-                "Dijkstra MAPE",
-            ),
-            rows=tuple(_prediction_row(point) for point in points),
-            left=2,
-        )
-    ]
-    comparisons = []
-    for scenario, those in _predicted_as_published(collected).items():
-        errors = [e for point in those for e in point.values("tracker_error_percent")]
-        mape = mean_absolute(errors)
-        if mape is None:
-            continue
-        comparisons.append(
-            Comparison(
-                figure="prediction MAPE, %",
-                point=f"{len(errors)} overlays of {scenario}",
-                published=published.MAPE_PERCENT,
-                ours=mape,
-                at_most=True,
-            )
-        )
-        blocks.append(
-            Text(
-                f"Over all {len(errors)} overlays of {scenario}, the tracker's MAPE is "
-                f"{mape:.2f} %; published: {published.MAPE_PERCENT} % (WebRTC). "
-                "Simulated links vary only where a scenario says so, and real ones always."
-            )
-        )
-    return Section(title="Prediction", blocks=tuple(blocks)), comparisons
-
-
-def _predicted_as_published(collected: Collected) -> dict[str, list[Point]]:
-    """By scenario: the points whose estimates are held against the published error."""
-    # Its noise stands for that of real links.
-    noisy = [point for point in collected.of(PREDICTION) if network_as_published(point.settings)]
-    both = {PROPAGATION: comparable(collected), PREDICTION: noisy}
-    sizes = published.propagation()
-    return {name: [p for p in points if p.nodes in sizes] for name, points in both.items()}
 
 
 def _mean_comparison(point: Point) -> Comparison | None:
@@ -302,23 +233,4 @@ def _literature(points: Sequence[Point]) -> Table:
         columns=("overlay", "type", "aware", "underlay", "at 1,000 nodes", "range", "nodes"),
         rows=(ours, *rows),
         left=4,
-    )
-
-
-def _prediction_row(point: Point) -> tuple[str, ...]:
-    tracker = mean_absolute(point.values("tracker_error_percent"))
-    shortest = mean_absolute(point.values("shortest_error_percent"))
-    publishers = point.over_repeats("publisher_mape_percent")
-    as_published = network_as_published(point.settings)
-    size = published.propagation().get(point.nodes) if as_published else None
-    return (
-        point.scenario,
-        point.label,
-        spread(point.over_repeats("mean_ms")),
-        spread(point.over_repeats("tracker_ms")),
-        number(size.estimated_ms if size else None, 0),
-        percent(None if tracker is None else tracker / 100, 2),
-        percent(None if publishers is None else publishers.mean / 100, 2),
-        spread(point.over_repeats("shortest_ms")),
-        percent(None if shortest is None else shortest / 100, 2),
     )

@@ -1,5 +1,5 @@
-"""All that ours is held against in one place: what the sources publish, apart from what theory
-allows and from what the simulator gives."""
+"""All that ours is held against in one place: what the sources publish, apart from what follows
+from it, from what theory allows, from what the simulator gives and from what we claim ourselves."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from shoal.pipeline.report.numbers import NOTHING, percent
 
 CAPTIONS: dict[Against, str] = {
     "source": "Figures that the sources publish, and ours.",
+    "derived": "Figures that no source publishes, and what follows from figures that one does.",
     "theory": "Figures that no source publishes, and what theory gives or allows.",
     "simulator": "Runs over sockets, and what the simulator gives for the same settings and seed.",
+    "own": "What we claim ourselves: errors, and the limit that we set them.",
 }
 COLUMNS: dict[Against, tuple[str, str]] = {
     "source": ("published", "spread"),
+    "derived": ("derived", "spread"),
     "theory": ("expected", "bounds"),
     "simulator": ("simulated", "bounds"),
+    "own": ("limit", "bounds"),
 }
 
 
@@ -42,6 +46,11 @@ def summarise_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
             f"{inside} inside the published spread, {near} within our tolerance of the published "
             f"value, {errors} as errors no higher than the published one."
         )
+    if derived := found["derived"]:
+        lines.append(
+            f"Of {len(derived)} figures that follow from published ones, {_good(derived)} are "
+            "reproduced."
+        )
     if theory := found["theory"]:
         lines.append(
             f"Of {len(theory)} figures that theory gives or bounds, {_good(theory)} are consistent "
@@ -52,6 +61,8 @@ def summarise_verdicts(comparisons: Sequence[Comparison]) -> list[str]:
             f"Over sockets, {_good(simulator)} of {len(simulator)} mean delays lie within "
             f"{100 * simulator[0].tolerance:g} % of the simulator's."
         )
+    if own := found["own"]:
+        lines.append(f"Of {len(own)} limits of our own, {_good(own)} are kept.")
     outside = [told for told in comparisons if not told.reproduced]
     return lines + [
         f"Outside: {told.figure} ({told.point}): {_short(told.ours)}, {_held_against(told)}."
