@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal.lab.catalogue import list_scenarios
-from tests.cli.test_app import ends
+from tests.cli.test_app import ends, is_refused
 
 QUICK = ["--set", "network.nodes=6", "--set", "workload.messages=4", "--set", "workload.settle_s=5"]
 
@@ -112,6 +112,27 @@ def test_a_folder_that_cannot_be_is_told_at_once(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith(f"shoal: --out {out}: no run can be written there: it is a file")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        (["--out", "hdfs://host/runs"], "--out hdfs://host/runs is a URI, and nothing is written"),
+        (["--out", "file:///tmp/runs"], "nothing is written to those: write /tmp/runs"),
+        (["--environment", "shoal.zip"], "is for executors: name their --master"),
+        (["--seed", "3", "--set", "seed=4"], "--seed 3 and --set seed=4: leave one of them out"),
+    ],
+)
+def test_what_would_be_passed_over_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    given: list[str],
+    complaint: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    is_refused(capsys, ["lab", "run", "streams-smoke", *QUICK, *given], complaint)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_disk_that_is_full_is_told_in_words(

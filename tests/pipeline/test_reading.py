@@ -15,6 +15,8 @@ from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
 from shoal.pipeline.reading import Problem, find_runs
 from tests.pipeline.frames import delivery, flip_a_bit, message, node, write, write_simple
 
+REMEDY = "remove the folder bad, and run it again"
+
 
 def only_problem(folder: Path, *, verify: bool = False) -> Problem:
     """Of two runs, the good one is found and the other one named."""
@@ -45,6 +47,7 @@ def test_a_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
     problem = only_problem(tmp_path)
     assert (problem.run, problem.file) == ("bad", str(file))
     assert "corrupt or cut short" in problem.text
+    assert problem.text.endswith(REMEDY)
 
 
 def test_a_file_that_is_empty_or_no_parquet_is_named(tmp_path: Path) -> None:
@@ -66,7 +69,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
     file = write_simple(tmp_path, "bad") / "deliveries.parquet"
     table = pq.read_table(file).drop_columns(["hops", "due"])
     pq.write_table(table, file)
-    assert only_problem(tmp_path).text == "no column hops; no column due"
+    assert only_problem(tmp_path).text == f"no column hops; no column due: {REMEDY}"
 
 
 def test_a_column_of_another_type_is_named(tmp_path: Path) -> None:
@@ -74,25 +77,30 @@ def test_a_column_of_another_type_is_named(tmp_path: Path) -> None:
     table = pq.read_table(file)
     at = table.schema.get_field_index("expected")
     pq.write_table(table.set_column(at, "expected", table["expected"].cast("double")), file)
-    assert only_problem(tmp_path).text == "column expected is double, not int64"
+    assert only_problem(tmp_path).text == f"column expected is double, not int64: {REMEDY}"
 
 
 def test_a_missing_table_is_named(tmp_path: Path) -> None:
     file = write_simple(tmp_path, "bad") / "messages.parquet"
     file.unlink()
-    assert only_problem(tmp_path) == Problem("bad", str(file), "missing")
+    assert only_problem(tmp_path) == Problem("bad", str(file), f"missing: {REMEDY}")
 
 
 def test_missing_rows_are_named(tmp_path: Path) -> None:
     file = write_simple(tmp_path, "bad", [1, 2, 3]) / "deliveries.parquet"
     pq.write_table(pq.read_table(file).slice(0, 2), file)
-    assert only_problem(tmp_path).text == "2 rows of deliveries, but the run says 3"
+    assert only_problem(tmp_path).text == f"2 rows of deliveries, but the run says 3: {REMEDY}"
 
 
 def test_an_empty_run_is_named(tmp_path: Path) -> None:
     write(tmp_path, "bad", deliveries=[], messages=[], nodes=[node("bad")])
     problem = only_problem(tmp_path)
     assert (problem.run, "empty run" in problem.text) == ("bad", True)
+
+
+def test_overlays_without_a_pair_are_an_empty_run_and_no_damage(tmp_path: Path) -> None:
+    write(tmp_path, "bad", pairs=[], figures={"overlays": 3, "degree": 4})
+    assert only_problem(tmp_path).text == "an empty run: its tables have no rows to report"
 
 
 def test_a_run_that_delivered_nothing_is_no_empty_run(tmp_path: Path) -> None:
@@ -123,6 +131,7 @@ def test_a_run_of_a_later_version_is_refused(tmp_path: Path) -> None:
         ({"result": {"figures": {"prediction": [1]}}}, "$.result.figures.prediction"),
         ({"result": {"figures": {"prediction": {"error_percent": "5"}}}}, "error_percent"),
         ({"result": {"figures": {"network": {"packets": "9"}}}}, "network"),
+        ({"result": {"figures": {"held": {"late_ms_mean": "soon"}}}}, "held.late_ms_mean"),
         ({"result": {"replay": 7}}, "$.result.replay"),
         ({"provenance": {"packages": ["numpy"]}}, "$.provenance.packages"),
         ({"tables": {"deliveries": 2, "messages": 1, "nodes": 3, "pairs": 1}}, "figures"),
@@ -157,7 +166,7 @@ def test_rows_of_another_run_are_named(tmp_path: Path) -> None:
     bad = write_simple(tmp_path / "here", "bad") / "deliveries.parquet"
     bad.write_bytes((other / "deliveries.parquet").read_bytes())
     problem = only_problem(tmp_path / "here")
-    assert (problem.file, problem.text) == (str(bad), "rows of run other, not of bad")
+    assert (problem.file, problem.text) == (str(bad), f"rows of run other, not of bad: {REMEDY}")
 
 
 def test_what_a_stopped_run_left_is_passed_over(tmp_path: Path) -> None:
@@ -192,6 +201,8 @@ def test_nothing_to_read_names_the_remedy(tmp_path: Path) -> None:
         find_runs(str(tmp_path))
     with pytest.raises(NotFound, match=r"no folder .*nowhere.*shoal lab run NAME --out"):
         find_runs(str(tmp_path / "nowhere"))
+    with pytest.raises(NotFound, match=r"no folder file:.*writes runs into a folder, which can be"):
+        find_runs(f"file://{tmp_path}/nowhere")
     with pytest.raises(UsageError, match=r"mars://runs cannot be opened: "):
         find_runs("mars://runs")
     (tmp_path / "file").write_text("")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,6 +49,55 @@ def test_a_page_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "end it in .html" in capsys.readouterr().err
     assert ends("lab", "report", "results", "--out", str(tmp_path)) == 2
     assert "is a folder" in capsys.readouterr().err
+    assert ends("lab", "report", "results", "--out", "hdfs://host/page.html") == 2
+    assert "hdfs://host/page.html is a URI, and nothing is written to" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", ["file/page.html", "taken.html"])
+def test_a_page_that_cannot_be_written_is_told_before_spark_starts(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    page: str,
+) -> None:
+    write_simple(tmp_path / "runs", "a")
+    (tmp_path / "file").touch()
+    (tmp_path / "taken.md").mkdir()
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    assert ends("lab", "report", str(tmp_path / "runs"), "--out", str(tmp_path / page)) == 2
+    err = capsys.readouterr().err
+    assert "cannot be written: " in err
+    assert "Spark is not installed" not in err
+    assert not (tmp_path / "taken.html").exists(), "what was tried is gone"
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_ctrl_c_is_one_line(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    told: bool,
+) -> None:
+    def make(*asked: Any) -> None:
+        with asked[-1].while_spark_starts():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it has a handler of its own
+            logging.error("as its handler does")
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            logging.exception("as py4j does")
+            if told:
+                raise
+            raise OSError("the JVM does not answer") from None
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(report, "_make", make)
+    assert ends("lab", "report", str(tmp_path)) == 130
+    assert capsys.readouterr().err.splitlines()[-1:] == ["shoal: stopped"]
+    assert caplog.records == []
+    assert signal.getsignal(signal.SIGINT) is before
+    assert logging.root.isEnabledFor(logging.ERROR)
 
 
 class Tracked:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from shoal.base.errors import UsageError
+from shoal.cli.local_paths import local_path
 from shoal.cli.spark import Environment
 
 # Imported inside the commands: the simulator and its numerics, which `--help` can do without.
@@ -53,7 +53,7 @@ def run(
         ),
     ] = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="DIR",
             help="Write each run's tables, as Parquet, into a folder of its own in DIR.",
@@ -108,6 +108,12 @@ def run(
     from shoal.lab.catalogue import find_scenario
     from shoal.lab.plan import load_plan
 
+    folder = None if out is None else local_path("--out", out)
+    if environment is not None and master is None:
+        raise UsageError(f"--environment {environment} is for executors: name their --master")
+    twice = [one for one in settings or () if one.partition("=")[0].strip() == "seed"]
+    if twice and seed is not None:
+        raise UsageError(f"--seed {seed} and --set {twice[-1]}: leave one of them out")
     overrides = [*(settings or ()), *(["network.wire=true"] if wire else ())]
     overrides += [] if on is None else [f"on={on}"]
     # By the name that was given: a file need not lie among those that have a name.
@@ -122,13 +128,13 @@ def run(
                 "machine: leave --master out"
             )
         place = executors(master, environment)
-        sweep(plan, place, folder=out, again=again, check=check, json=json)
+        sweep(plan, place, folder=folder, again=again, check=check, json=json)
     elif len(plan.runs) > 1:
         # Whatever else runs makes real deliveries late.
         place = processes(1 if jobs is None and in_real_time else jobs)
-        sweep(plan, place, folder=out, again=again, check=check, json=json)
+        sweep(plan, place, folder=folder, again=again, check=check, json=json)
     else:
-        run_one(plan, folder=out, again=again, check=check, json=json)
+        run_one(plan, folder=folder, again=again, check=check, json=json)
 
 
 @lab.command(name="list")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 import typer
 
 from shoal.base.errors import UsageError
+from shoal.cli.interrupts import EXIT_STOPPED, Interrupts, was_interrupted
+from shoal.cli.local_paths import local_path
 from shoal.cli.progress import ProgressLine
 from shoal.cli.spark import Environment, environment_settings
 from shoal.pipeline.jobs.stages import WRITING, Stage
@@ -40,7 +42,7 @@ def report(
         ),
     ],
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             metavar="FILE",
             help="The page; the Markdown goes beside it, as .md. [default: DIR/report.html]",
@@ -70,8 +72,14 @@ def report(
     begin_s = time.monotonic()
     page = _page(folder, out)
     more = environment_settings(environment)
-    with Watch() as watch:
-        collected, made = _make(folder, page, master, more, watch)
+    try:
+        with Interrupts() as interrupts, Watch() as watch:
+            collected, made = _make(folder, page, master, more, watch, interrupts)
+    except (KeyboardInterrupt, Exception) as error:
+        if not was_interrupted(error):
+            raise
+        print("shoal: stopped", file=sys.stderr)
+        raise typer.Exit(EXIT_STOPPED) from None
     left_out = [*collected.problems, *made.failures]
     for problem in left_out:
         print(f"shoal: left out: {problem}", file=sys.stderr)
@@ -86,19 +94,43 @@ def report(
         raise typer.Exit(EXIT_INCOMPLETE)
 
 
-def _page(folder: str, out: Path | None) -> Path:
+def _page(folder: str, out: str | None) -> Path:
     if out is None:
         # Beside the runs, unless they are where paths do not lead.
-        out = Path("report.html") if "://" in folder else Path(folder) / "report.html"
-    if out.suffix == MARKDOWN_SUFFIX:
-        raise UsageError(f"--out {out} is the page: end it in {HTML_SUFFIX}")
-    if out.is_dir():
-        raise UsageError(f"--out {out} is a folder: name a file in it")
-    return out
+        return Path("report.html") if "://" in folder else Path(folder) / "report.html"
+    page = local_path("--out", out)
+    if page.suffix == MARKDOWN_SUFFIX:
+        raise UsageError(f"--out {page} is the page: end it in {HTML_SUFFIX}")
+    if page.is_dir():
+        raise UsageError(f"--out {page} is a folder: name a file in it")
+    return page
+
+
+def _check_page(page: Path) -> None:
+    """Before Spark is started and minutes are spent: UsageError if it could not be written."""
+    for file in (page, page.with_suffix(MARKDOWN_SUFFIX)):
+        try:
+            there = file.exists()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("ab"):
+                pass
+            if not there:
+                file.unlink()
+        except OSError as error:
+            raise _not_written(file, error) from error
+
+
+def _not_written(page: Path, error: OSError) -> UsageError:
+    return UsageError(f"{page} cannot be written: {error.strerror}: name another file with --out")
 
 
 def _make(
-    folder: str, page: Path, master: str, more: Mapping[str, str], watch: Watch
+    folder: str,
+    page: Path,
+    master: str,
+    more: Mapping[str, str],
+    watch: Watch,
+    interrupts: Interrupts,
 ) -> tuple[Collected, Report]:
     try:
         from shoal.pipeline.jobs.collect import collect_folder
@@ -114,13 +146,17 @@ def _make(
     with ExitStack() as stack:
 
         def session(rows: int) -> SparkSession:
+            _check_page(page)
             settings = SessionSettings(
                 master=master,
                 app="shoal lab report",
                 quick_start=rows <= QUICK_ROWS_MAX,
                 more=more,
             )
-            started = stack.enter_context(spark_session(settings))
+            with interrupts.while_spark_starts():
+                started = stack.enter_context(spark_session(settings))
+            # What it stumbles over is told in a line, or found in the files and named.
+            started.sparkContext.setLogLevel("OFF")
             watch.watch(started)
             return started
 
@@ -128,11 +164,10 @@ def _make(
         watch.tell(Stage(WRITING, 1.0, 1.0))
         made = build_report(collected)
         try:
-            page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(to_html(made))
             page.with_suffix(MARKDOWN_SUFFIX).write_text(to_markdown(made, page.name))
         except OSError as error:
-            raise UsageError(f"--out {page} cannot be written: {error}") from error
+            raise _not_written(page, error) from error
         watch.tell(Stage("stopping Spark", 1.0, 1.0))
     return collected, made
 

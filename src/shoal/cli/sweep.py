@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
+from shoal.cli.interrupts import EXIT_STOPPED
 from shoal.cli.progress import ProgressLine, show_duration
 from shoal.cli.spark import environment_settings
 from shoal.cli.tables import show_result
@@ -22,8 +23,6 @@ from shoal.sim.simulation import SimulationFailure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-EXIT_STOPPED = 130  # as a shell has it for Ctrl-C
 
 
 def processes(jobs: int | None) -> RunPlace:

@@ -59,13 +59,18 @@ class FoundRun(msgspec.Struct, frozen=True):
     """Of each table."""
 
 
-class _Damaged(Exception):
-    """What is wrong with a run, and with which of its files."""
+class _Unfit(Exception):
+    """Why a run is left out, and because of which of its files."""
 
     def __init__(self, file: str, text: str) -> None:
         super().__init__(text)
         self.file = file
         self.text = text
+
+
+class _Damaged(_Unfit):
+    """Something is no longer as it was written. `shoal lab run` looks no further than the run's own
+    file, and takes the run for one that is there."""
 
 
 class Runs:
@@ -112,14 +117,17 @@ def find_runs(folder: str, *, verify: bool = False) -> tuple[list[FoundRun], lis
                 first = known.setdefault(run.run, entry)
                 if first != entry:
                     # Rows are told apart by the name in them: they would count twice.
-                    raise _Damaged(entry, f"holds run {run.run}, as {_base(first)} does: remove it")
+                    raise _Unfit(entry, f"holds run {run.run}, as {_base(first)} does: remove it")
                 runs.append(run)
             except _Damaged as damage:
-                problems.append(Problem(_base(entry), damage.file, damage.text))
+                text = f"{damage.text}: remove the folder {_base(entry)}, and run it again"
+                problems.append(Problem(_base(entry), damage.file, text))
+            except _Unfit as unfit:
+                problems.append(Problem(_base(entry), unfit.file, unfit.text))
             except OSError as error:
                 problems.append(Problem(_base(entry), entry, f"not readable: {error}"))
     if not looking:
-        raise NotFound(f"no runs in {folder}: `shoal lab run NAME --out {folder}` writes one")
+        raise NotFound(f"no runs in {folder}: {_how_to_write(folder)}")
     return runs, problems
 
 
@@ -135,13 +143,17 @@ def resolve_folder(folder: str) -> tuple[fs.FileSystem, str, str]:
     return system, path, folder[: len(folder.rstrip("/")) - len(path.rstrip("/"))]
 
 
+def _how_to_write(folder: str) -> str:
+    if "://" in folder:
+        return "`shoal lab run NAME --out DIR` writes runs into a folder, which can be copied there"
+    return f"`shoal lab run NAME --out {folder}` writes one"
+
+
 def _run_folders(system: fs.FileSystem, path: str, folder: str) -> list[str]:
     try:
         entries = system.get_file_info(fs.FileSelector(path))
     except FileNotFoundError as error:
-        raise NotFound(
-            f"no folder {folder}: `shoal lab run NAME --out {folder}` makes it"
-        ) from error
+        raise NotFound(f"no folder {folder}: {_how_to_write(folder)}") from error
     except OSError as error:
         raise UsageError(f"{folder} is no folder that can be read: {error}") from error
     return sorted(
@@ -161,12 +173,12 @@ def _look(system: fs.FileSystem, folder: str, prefix: str, verify: bool) -> Foun
         if rows != said:
             raise _Damaged(paths[0], f"{rows} rows of {table}, but the run says {said}")
         files[table] = tuple(prefix + path for path in paths)
-    alone = any(header.tables.get(table) for table in COMPLETE_ALONE)
+    alone = any(table in header.tables for table in COMPLETE_ALONE)
     for table in (*header.tables, *(() if alone else NEEDED)):
         if table not in files and table in RUN_TABLES:
             raise _Damaged(f"{folder}/{table}.parquet", "missing")
-    if not (alone or header.tables.get("messages") or header.tables.get("deliveries")):
-        raise _Damaged(folder, "an empty run: nothing was published and nothing delivered")
+    if not any(header.tables.get(table) for table in (*COMPLETE_ALONE, "messages", "deliveries")):
+        raise _Unfit(folder, "an empty run: its tables have no rows to report")
     return FoundRun(header.run, info, files)
 
 
@@ -180,11 +192,11 @@ def _read_header(system: fs.FileSystem, folder: str) -> tuple[RunHeader, dict[st
         pairs, topics = (bool(tables.get(name)) for name in ("pairs", "topic_events"))
         check_told(content, pairs=pairs, topics=topics)
     except FileNotFoundError:
-        raise _Damaged(path, "missing: this folder is no run, or not all of one") from None
+        raise _Unfit(path, "missing: this folder is no run, or not all of one") from None
     except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise _Damaged(path, f"not readable: {error}") from error
     if header.format > RUN_FORMAT:
-        raise _Damaged(
+        raise _Unfit(
             path, f"format {header.format}, this Shoal reads up to {RUN_FORMAT}: upgrade it"
         )
     return header, msgspec.json.decode(content)

@@ -33,12 +33,19 @@ class Packets(msgspec.Struct, frozen=True):
     """How much later than planned messages were published."""
 
 
+class Held(msgspec.Struct, frozen=True):
+    """Over sockets: how late frames were given."""
+
+    late_ms_mean: float
+
+
 class Figures(msgspec.Struct, frozen=True):
     """Those that are in no table."""
 
     prediction: Prediction | None = None
     network: Packets | None = None
     """Of runs under packet loss."""
+    held: Held | None = None
 
 
 class PairFigures(msgspec.Struct, frozen=True):
