@@ -92,3 +92,12 @@ def test_a_label_names_what_any_two_points_differ_in() -> None:
 def test_a_run_that_says_nothing_is_a_point_of_its_own_name() -> None:
     (point,) = group_runs([FoundRun("odd", {"run": "odd"}, {})])
     assert (point.scenario, point.label, point.settings) == ("odd", "", {})
+
+
+def test_a_degree_is_of_streams_only() -> None:
+    runs = [found(name, 1, settings(name, protocol=name)) for name in ("search", "streams")]
+    assert [point.label for point in group_runs(runs)] == ["nodes 32", "nodes 32, degree 4"]
+    swept = [found(str(d), 1, settings("x", 32, d, protocol="topics")) for d in (4, 6)]
+    assert [point.label for point in group_runs(swept)] == [
+        "nodes 32, degree 4", "nodes 32, degree 6",
+    ]  # fmt: skip

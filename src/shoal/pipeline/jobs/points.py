@@ -10,7 +10,8 @@ import msgspec
 from shoal.pipeline.reading import FoundRun
 from shoal.pipeline.run_settings import flat_settings
 
-ALWAYS_SHOWN = ("network.nodes", "network.degree")
+SIZES = ("network.nodes", "network.degree")
+"""Shown of every point; a degree of streams only, since others do not go by it."""
 
 
 class PointOfRuns(msgspec.Struct, frozen=True):
@@ -75,11 +76,13 @@ def _swept(points: Sequence[PointOfRuns]) -> dict[str, set[str]]:
 
 
 def _label(point: PointOfRuns, swept: Collection[str]) -> str:
-    names = dict.fromkeys([*ALWAYS_SHOWN, *point.settings])
+    streams = point.settings.get("protocol", "streams") == "streams"
+    always = SIZES if streams else SIZES[:1]
+    names = dict.fromkeys([*always, *point.settings])
     shown = [
         f"{_last_part(name)} {_short(point.settings[name])}"
         for name in names
-        if name in point.settings and (name in ALWAYS_SHOWN or name in swept)
+        if name in point.settings and (name in always or name in swept)
     ]
     return ", ".join(shown)
 
@@ -96,6 +99,6 @@ def _short(value: Any) -> str:
 
 
 def _order(point: PointOfRuns) -> tuple[Any, ...]:
-    sizes = [point.settings.get(name) for name in ALWAYS_SHOWN]
+    sizes = [point.settings.get(name) for name in SIZES]
     numbers = tuple(size if isinstance(size, int) else 0 for size in sizes)
     return (point.scenario, *numbers, point.label)
