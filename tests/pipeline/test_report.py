@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from shoal.pipeline.jobs.collected import Collected
+from shoal.pipeline.jobs.collected import Collected, Point
 from shoal.pipeline.reading import Problem
 from shoal.pipeline.report import build, published
 from shoal.pipeline.report.build import build_report
 from shoal.pipeline.report.html import to_html
 from shoal.pipeline.report.markdown import to_markdown
-from shoal.pipeline.report.model import Comparison
+from shoal.pipeline.report.model import Comparison, Figure
 from tests.pipeline.report_points import collected, point, table_of, told_of
 
 
@@ -82,6 +82,26 @@ def test_a_row_has_the_verdict_of_its_own_point() -> None:
     assert [(row[0], row[4], row[7]) for row in rows] == [
         ("the same", "137.0", "inside"), ("the same", "330.0", "outside"),
     ]  # fmt: skip
+
+
+def test_lines_of_one_size_are_told_apart() -> None:
+    def sized(nodes: int, size: int) -> Point:
+        one = point(nodes, 137.0)
+        settings = {**one.settings, "workload.size_bytes": size}
+        label = f"nodes {nodes:,}, size_bytes {size}"
+        return msgspec.structs.replace(one, settings=settings, label=label)
+
+    points = [sized(nodes, size) for nodes in (32, 2048) for size in (9, 300)]
+    (section,) = [
+        section
+        for section in build_report(collected(*points)).sections
+        if section.title == "Propagation delay"
+    ]
+    scaling, curves = (block.svg for block in section.blocks if isinstance(block, Figure))
+    assert [scaling.count(f"Shoal, size_bytes {size}<") for size in (9, 300)] == [1, 1]
+    for nodes, size in ((32, 9), (32, 300), (2048, 9), (2048, 300)):
+        label = f"nodes {nodes:,}, size_bytes {size}"
+        assert f"{nodes:,} nodes (streams-propagation, {label})" in curves
 
 
 @pytest.mark.parametrize(

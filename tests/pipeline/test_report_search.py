@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from shoal.pipeline.jobs.collected import Collected, Point, RunFigures
 from shoal.pipeline.jobs.searched import (
     LoadOfSearch,
@@ -111,6 +113,48 @@ def test_success_around_an_event() -> None:
     assert "seconds since the event" in figures[0].svg
     (left,), _ = blocks(point(search, event="leave 90 %", detect_s=2.0))
     assert cells(left)["unnoticed"] == "– / –", "nobody dies of a leave"
+
+
+def test_a_window_that_begins_as_links_break_is_noticed() -> None:
+    moments = (
+        moment(-5, (10, 10)),
+        moment(0, (10, 2), known=0.0),
+        moment(5, (10, 4), known=0.0),
+        moment(10, (10, 6), known=0.0),
+        moment(15, (10, 10)),
+    )
+    search = SearchPoint(stages=(STAGE,), moments=moments)
+    (table,), _ = blocks(point(search, event="crash 50 %", detect_s=5.0))
+    told = [cells(table)[name].split(" / ")[0] for name in ("unnoticed", "noticed", "after")]
+    assert told == ["20.0 %", "50.0 %", "100.0 %"]
+    (left,), _ = blocks(point(search, event="leave 90 %", detect_s=5.0))
+    assert cells(left)["noticed"].startswith("40.0 %"), "with the moment of the leave itself"
+
+
+def test_rows_and_lines_that_share_a_name_are_told_apart() -> None:
+    around = SearchPoint(stages=(STAGE,), moments=(moment(-5, (10, 10)), moment(0, (10, 9))))
+    watched = SearchPoint(
+        stages=(STAGE,),
+        watches=WatchesOfSearch(queries=1, due=1, told=1, told_again=0, least_told=1.0),
+    )
+    slow, quick = (
+        msgspec.structs.replace(
+            point(around, event="crash 50 %", detect_s=s), label=f"detect_s {s:g}"
+        )
+        for s in (9.0, 1.0)
+    )
+    (table,), (figure, _) = blocks(slow, quick)
+    names = [f"crash 50 % (s, detect_s {s})" for s in (9, 1)]
+    assert [row[0] for row in table.rows] == names
+    assert all(name in figure.svg for name in names)
+    larger = msgspec.structs.replace(slow, settings={**slow.settings, "network.nodes": 9000})
+    (table,), (figure, _) = blocks(slow, larger)
+    assert [row[:2] for row in table.rows] == [("crash 50 %", "2,000"), ("crash 50 %", "9,000")]
+    (table,), _ = blocks(*(point(watched, "watch", queries=n) for n in (1, 2)))
+    assert [row[0] for row in table.rows] == ["l", "l"]
+    churned = [point(around, "churn", session_s=s, away_s=9.0) for s in (60.0, 60.0, 90.0)]
+    (table,), _ = blocks(*churned)
+    assert [row[0] for row in table.rows] == ["2,000 (s, l)", "2,000 (s, l)", "2,000"]
 
 
 def test_churn_rounds_and_watches_have_their_tables() -> None:

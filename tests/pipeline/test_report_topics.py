@@ -94,6 +94,19 @@ def test_repeats_and_what_never_came() -> None:
     assert costs.rows[0][5] == "–"
 
 
+def test_rows_that_would_be_the_same_name_nodes_and_kills() -> None:
+    alike = [
+        msgspec.structs.replace(point(FIGURES, kills=kills), label=f"nodes 100, kills {kills}")
+        for kills in (0, 9)
+    ]
+    for table in tables(*alike, point(FIGURES, slow=True)):
+        assert [row[0] for row in table.rows] == [
+            "topics-reddit (nodes 100, kills 0)", "topics-reddit (nodes 100, kills 9)",
+            "topics-reddit",
+        ]  # fmt: skip
+    assert "over the nodes of the point's first run" in tables(*alike)[1].caption
+
+
 def test_it_is_on_the_page_and_only_if_there_are_such_runs() -> None:
     other = Point(
         scenario="x", about="", label="", runs=(RunFigures(run="r", seed=1),), settings={}

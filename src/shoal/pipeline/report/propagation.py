@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
 from shoal.pipeline.jobs.collected import Collected, Point
+from shoal.pipeline.jobs.points import settings_but
 from shoal.pipeline.report import published
 from shoal.pipeline.report.as_published import comparable, size_name
 from shoal.pipeline.report.model import Block, Comparison, Figure, Section, Table, Text
+from shoal.pipeline.report.names import tell_apart
 from shoal.pipeline.report.numbers import NOTHING, between, number, percent, spread
 from shoal.pipeline.report.svg import COLOURS, PUBLISHED, Series, line_chart
 
@@ -163,46 +166,50 @@ def _p99_text(told: Comparison) -> Text:
 
 
 def _scaling(points: Sequence[Point]) -> Figure:
-    ours = [(p.nodes, p.over_repeats("mean_ms")) for p in points]
     known = [size for n, size in sorted(published.propagation().items())]
+    lines: dict[bytes, list[Point]] = {}
+    for point in points:
+        # What is published in all may differ with the size.
+        same = settings_but(point.settings, "network.nodes", "workload.messages")
+        lines.setdefault(same, []).append(point)
+    series = [
+        Series(
+            name="published (WebRTC)",
+            points=tuple((s.nodes, s.mean_ms) for s in known),
+            spread=tuple((s.min_ms, s.max_ms) for s in known),
+            colour=PUBLISHED,
+            dashed=True,
+        )
+    ]
+    for line, colour in zip(lines.values(), cycle(COLOURS), strict=False):
+        ours = [(p.nodes, s) for p in line if (s := p.over_repeats("mean_ms"))]
+        series.append(
+            Series(
+                name="Shoal" if len(lines) == 1 else f"Shoal, {_but_nodes(line[0])}",
+                points=tuple((n, s.mean) for n, s in ours),
+                spread=tuple((s.min, s.max) for _, s in ours),
+                colour=colour,
+            )
+        )
     return Figure(
         caption="Mean delay by number of nodes; bars from the least to the greatest of the runs.",
-        svg=line_chart(
-            [
-                Series(
-                    name="published (WebRTC)",
-                    points=tuple((s.nodes, s.mean_ms) for s in known),
-                    spread=tuple((s.min_ms, s.max_ms) for s in known),
-                    colour=PUBLISHED,
-                    dashed=True,
-                ),
-                Series(
-                    name="Shoal",
-                    points=tuple((n, s.mean) for n, s in ours if s),
-                    spread=tuple((s.min, s.max) for _, s in ours if s),
-                    colour=COLOURS[0],
-                ),
-            ],
-            x_title="nodes",
-            y_title="mean delay, ms",
-            doubling=True,
-        ),
+        svg=line_chart(series, x_title="nodes", y_title="mean delay, ms", doubling=True),
     )
+
+
+def _but_nodes(point: Point) -> str:
+    return ", ".join(part for part in point.label.split(", ") if not part.startswith("nodes "))
 
 
 def _curves(points: Sequence[Point]) -> Figure:
     shown = [(p, p.delays) for p in points if p.delays is not None]
+    names = tell_apart([f"{p.nodes:,} nodes" for p, _ in shown], [p for p, _ in shown])
     return Figure(
         caption="Share of deliveries that took so long or less.",
         svg=line_chart(
             [
-                Series(
-                    name=f"{point.nodes:,} nodes",
-                    points=delays.cdf,
-                    colour=COLOURS[number % len(COLOURS)],
-                    dots=False,
-                )
-                for number, (point, delays) in enumerate(shown)
+                Series(name=name, points=delays.cdf, colour=colour, dots=False)
+                for name, (_, delays), colour in zip(names, shown, cycle(COLOURS), strict=False)
             ],
             x_title="delay, ms",
             y_title="share of deliveries",

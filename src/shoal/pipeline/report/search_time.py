@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from statistics import fmean
 
 from shoal.pipeline.jobs.collected import Point
 from shoal.pipeline.jobs.searched import MomentOfSearch, SearchPoint
+from shoal.pipeline.report.as_published import size_name
 from shoal.pipeline.report.model import Block, Figure, Table
+from shoal.pipeline.report.names import tell_apart
 from shoal.pipeline.report.numbers import NOTHING, number, percent
 from shoal.pipeline.report.svg import COLOURS, Series, line_chart
 
 MOST = 0.99
+_OF_ROUNDS = ("locations", "event", "session_s", "crashes")
 SHOWN_S = 300  # after an event: what comes later is flat
 
 Points = Sequence[tuple[Point, SearchPoint]]
@@ -55,11 +59,14 @@ def settled_s(moments: Moments, holds: Callable[[MomentOfSearch], bool]) -> int 
 
 
 def _events(points: Points) -> Table:
+    those = [point for point, _ in points]
+    shown = [(_event(p), p.nodes, p.settings.get("options.locations")) for p in those]
+    names = tell_apart([_event(p) for p in those], those, shown)
     rows = []
-    for point, search in points:
+    for name, (point, search) in zip(names, points, strict=True):
         moments = search.moments
         detect_s = float(point.settings.get("options.detect_s", 0.0))
-        crash = str(point.settings.get("options.event")).startswith("crash")
+        crash = _event(point).startswith("crash")
         noticed_s = detect_s if crash else 0.0
         whole_s = settled_s(moments, lambda m: m.complete >= MOST)
         known_s = settled_s(moments, lambda m: m.complete >= MOST and m.known >= MOST)
@@ -67,12 +74,13 @@ def _events(points: Points) -> Table:
         times = (
             [m for m in moments if m.time_s < 0],
             [m for m in moments if 0 <= m.time_s < noticed_s],
-            [m for m in moments if noticed_s < m.time_s < over_s],
+            # A window is called by its beginning: what begins as links break is noticed.
+            [m for m in moments if noticed_s <= m.time_s < over_s],
             [m for m in moments if m.time_s >= over_s],
         )
         rows.append(
             (
-                str(point.settings.get("options.event")),
+                name,
                 f"{point.nodes:,}",
                 str(point.settings.get("options.locations")),
                 str(len(point.runs)),
@@ -108,11 +116,16 @@ def _events(points: Points) -> Table:
     )
 
 
+def _event(point: Point) -> str:
+    return str(point.settings.get("options.event"))
+
+
 def _both(moments: Moments) -> str:
     return f"{percent(success(moments, 'old'))} / {percent(success(moments, 'new'))}"
 
 
 def _event_curves(points: Points) -> list[Block]:
+    names = tell_apart([_event(point) for point, _ in points], [point for point, _ in points])
     return [
         Figure(
             caption=f"Searches around an event, for {data} data: the part that succeeded, in "
@@ -120,12 +133,14 @@ def _event_curves(points: Points) -> list[Block]:
             svg=line_chart(
                 [
                     Series(
-                        name=str(point.settings.get("options.event")),
+                        name=name,
                         points=_line([m for m in search.moments if m.time_s <= SHOWN_S], data),
                         colour=colour,
                         dots=False,
                     )
-                    for (point, search), colour in zip(points, COLOURS, strict=False)
+                    for name, (_, search), colour in zip(
+                        names, points, cycle(COLOURS), strict=False
+                    )
                 ],
                 x_title="seconds since the event",
                 y_title="searches that succeeded",
@@ -143,12 +158,16 @@ def _line(moments: Moments, data: str) -> tuple[tuple[float, float], ...]:
 
 
 def _churn(points: Points) -> Table:
+    those = [point for point, _ in points]
+    settings = ("network.nodes", "options.session_s", "options.crashes")
+    shown = [tuple(point.settings.get(name) for name in settings) for point in those]
+    names = tell_apart([f"{point.nodes:,}" for point in those], those, shown)
     rows = []
-    for point, search in points:
+    for name, (point, search) in zip(names, points, strict=True):
         moments = search.moments
         rows.append(
             (
-                f"{point.nodes:,}",
+                name,
                 str(len(point.runs)),
                 number(point.settings.get("options.session_s"), 0),
                 percent(point.settings.get("options.crashes"), 0),
@@ -207,13 +226,17 @@ def _churn_curves(points: Points) -> list[Block]:
 
 
 def _rounds(points: Points) -> Table:
+    those = [point for point, _ in points]
+    settings = ("network.nodes", *(f"options.{name}" for name in _OF_ROUNDS))
+    shown = [(_by(p), *(p.settings.get(name) for name in settings)) for p in those]
+    names = tell_apart([_by(point) for point in those], those, shown)
     rows = []
-    for point, search in points:
+    for name, (point, search) in zip(names, points, strict=True):
         known = [steps for steps in search.steps if steps is not None]
         session_s = point.settings.get("options.session_s") or None
         rows.append(
             (
-                "model" if point.settings.get("experiment") == "model" else "simulator",
+                name,
                 f"{point.nodes:,}",
                 str(point.settings.get("options.locations")),
                 str(point.settings.get("options.event", NOTHING)),
@@ -254,18 +277,23 @@ def _round_curves(points: Points) -> Figure:
     shown = [(p, s) for p, s in points if s.curve and not p.settings.get("options.session_s")]
     # The largest networks, if there are more than colours.
     shown = sorted(shown or points, key=lambda pair: pair[0].nodes)[-len(COLOURS) :]
+    names = [
+        f"{_by(point)}, {point.nodes:,} nodes, {point.settings.get('options.locations')} locations"
+        for point, _ in shown
+    ]
     return Figure(
         caption="Nodes with all three sums within 5 %, step by step.",
         svg=line_chart(
             [
                 Series(
-                    name=f"{_who(point)}{point.nodes:,} nodes, "
-                    f"{point.settings.get('options.locations')} locations",
+                    name=name,
                     points=tuple((float(step), within) for step, within in search.curve),
                     colour=colour,
                     dots=False,
                 )
-                for (point, search), colour in zip(shown, COLOURS, strict=False)
+                for name, (_, search), colour in zip(
+                    tell_apart(names, [p for p, _ in shown]), shown, COLOURS, strict=False
+                )
             ],
             x_title="steps of five seconds",
             y_title="nodes within 5 %",
@@ -274,18 +302,19 @@ def _round_curves(points: Points) -> Figure:
     )
 
 
-def _who(point: Point) -> str:
-    return "model, " if point.settings.get("experiment") == "model" else ""
+def _by(point: Point) -> str:
+    return "model" if point.settings.get("experiment") == "model" else "simulator"
 
 
 def _watches(points: Points) -> Table:
+    those = [point for point, _ in points]
     rows = []
     for point, search in points:
         told = search.watches
         assert told is not None
         rows.append(
             (
-                f"{point.nodes:,}",
+                size_name(point, those),
                 str(len(point.runs)),
                 f"{told.queries:,}",
                 f"{told.due:,}",

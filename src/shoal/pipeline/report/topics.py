@@ -28,11 +28,11 @@ def topics_section(collected: Collected) -> tuple[Section, list[Comparison]] | N
 
 def _coverage(points: Sequence[Point]) -> Table:
     rows = []
-    for point in points:
+    for name, point in zip(_scenarios(points), points, strict=True):
         source = _published(point)
         rows.append(
             (
-                point.scenario,
+                name,
                 *_names(point),
                 str(len(point.runs)),
                 _over(point, lambda f: f.injected, 0),
@@ -79,11 +79,11 @@ def _coverage(points: Sequence[Point]) -> Table:
 
 def _costs(points: Sequence[Point]) -> Table:
     rows = []
-    for point in points:
+    for name, point in zip(_scenarios(points), points, strict=True):
         source = _published(point)
         rows.append(
             (
-                point.scenario,
+                name,
                 *_names(point),
                 _over(point, lambda f: f.rpc.per_event, 1),
                 _over(point, lambda f: None if f.dht is None else f.dht.per_event, 1),
@@ -101,7 +101,8 @@ def _costs(points: Sequence[Point]) -> Table:
         caption="What it cost: messages of topics and of the DHT for each event, messages with an "
         "event for each delivery; messages of a node over the whole run (mean, standard "
         "deviation, 95th and 99th percentile); all bytes on links, beside the source; what a "
-        "node holds at the end, in KiB (mean, 95th percentile, most).",
+        "node holds at the end, in KiB (mean, 95th percentile, most). Columns with slashes are "
+        "over the nodes of the point's first run: percentiles have no mean over runs.",
         columns=(
             "scenario",
             "system",
@@ -121,6 +122,15 @@ def _costs(points: Sequence[Point]) -> Table:
         rows=tuple(rows),
         left=4,
     )
+
+
+def _scenarios(points: Sequence[Point]) -> list[str]:
+    """Of each row; with nodes, kills and whatever else differs where the row would be the same."""
+    whole = [(point.scenario, *_names(point)) for point in points]
+    return [
+        point.scenario if whole.count(names) == 1 else f"{point.scenario} ({point.label})"
+        for names, point in zip(whole, points, strict=True)
+    ]
 
 
 def _names(point: Point) -> tuple[str, str, str]:
@@ -158,7 +168,7 @@ def _sent(messages: Messages | None) -> OverNodes | None:
 
 
 def _nodes(point: Point, figure: Callable[[TopicFigures], OverNodes | None]) -> str:
-    """Of the first run that has it: percentiles over nodes have no mean over runs."""
+    """Of the first run that has it."""
     for told in _told(point):
         if (found := figure(told)) is not None:
             values = (found.mean, found.sd, found.p95, found.p99)
