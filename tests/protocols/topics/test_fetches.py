@@ -37,7 +37,10 @@ class Bench:
     def __init__(self, *neighbours: NodeId, config: TopicsConfig = CONFIG) -> None:
         self.log = TopicLog()
         self.neighbours = list(neighbours)
-        self.fetches = Fetches(TOPIC_CID, ME, self.log, lambda: self.neighbours, config)
+        self.checking: set[Cid] = set()
+        self.fetches = Fetches(
+            TOPIC_CID, ME, self.log, lambda: self.neighbours, self.checking, config
+        )
         self.now_ns = 0
 
     def need(self, *ids: Cid, source: NodeId | None = None, token: Any = None) -> None:
@@ -126,6 +129,21 @@ def test_a_neighbour_that_does_not_answer_is_made_up_for() -> None:
     assert bench.tick(CONFIG.want_timeout_ns) == {}
     assert asked(bench.effects) == [(B, (X,))]
     assert TIMER in bench.effects
+
+
+def test_what_came_and_is_being_checked_is_not_asked_for_again() -> None:
+    bench = Bench(A, B)
+    bench.need(X)
+    bench.asks()
+    bench.checking.add(X)
+    bench.tick(CONFIG.want_timeout_ns)
+    assert asked(bench.effects) == []
+    bench.fetches.lost(A, bench.now_ns)
+    bench.fetches.not_in_dht(X, bench.now_ns)
+    assert bench.tick(CONFIG.gap_patience_ns) == {}
+    bench.checking.clear()
+    bench.tick(CONFIG.want_timeout_ns - 1)
+    assert X not in bench.fetches, "that took too long"
 
 
 def test_a_neighbour_that_is_gone_is_not_waited_for() -> None:

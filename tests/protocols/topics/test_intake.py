@@ -27,6 +27,10 @@ def good(now_ns: int) -> list[Effect]:
     return [Notify(("good", now_ns))]
 
 
+def bad(now_ns: int) -> list[Effect]:
+    return [Notify(("bad", now_ns))]
+
+
 def said(number: int, now_ns: int) -> list[Effect]:
     return [Notify(number)]
 
@@ -40,7 +44,7 @@ class Bench:
 
     def brings(self, descriptor: Descriptor) -> list[str]:
         """Why it is refused at once."""
-        effects = self.intake.check(ONE, id_of(descriptor), descriptor, good)
+        effects = self.intake.check(ONE, id_of(descriptor), descriptor, good, 5, bad)
         self.under_way += [one for one in effects if isinstance(one, Verify)]
         return [one.reason for one in effects if isinstance(one, Rejected)]
 
@@ -68,7 +72,7 @@ def test_one_bad_signature_spoils_it() -> None:
     for verdicts in ((True, False), (False, True), (False, False)):
         bench = Bench()
         bench.brings(PUBLISHED)
-        assert bench.verdicts(*verdicts) == [Rejected(ONE, "bad-signature")]
+        assert bench.verdicts(*verdicts) == [Rejected(ONE, "bad-signature"), Notify(("bad", 7))]
 
 
 def test_what_is_under_way_is_not_checked_twice() -> None:
@@ -112,4 +116,4 @@ def test_nobody_goes_on_with_a_topic_that_is_not_signed() -> None:
     bench = Bench()
     bench.brings(TOPIC)
     bench.intake.add(ID, OTHER, good)
-    assert bench.verdicts(False) == [Rejected(ONE, "bad-signature")]
+    assert bench.verdicts(False) == [Rejected(ONE, "bad-signature"), Notify(("bad", 7))]

@@ -7,8 +7,11 @@ from msgspec.structs import replace
 
 from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of
-from shoal.identity.topics.descriptors import EventDescriptor, PeerList, Signatures
-from shoal.kernel.effects import Verify
+from shoal.identity.topics.descriptors import (
+    EventDescriptor,
+    PeerList,
+    Signatures,
+)
 from shoal.protocols.topics.commands import EventFound, Fetch, Subscribe
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.messages import (
@@ -114,20 +117,6 @@ def test_bad_signatures_are_counted_and_nothing_is_told(by_dht: bool) -> None:
     bench.finish(valid=False)
     assert set(bench.rejected()) == {"bad-signature"}
     assert (len(bench.state(ID).log), bench.payloads("s"), pushed(bench, 3)) == (0, [], [])
-
-
-def test_what_a_signed_event_follows_needs_no_signature() -> None:
-    bench = reader()
-    first = EventDescriptor(ID, EVENT.author, b"first", EVENT.metadata, EVENT.publisher)
-    second = event_by(0, ID, b"second", id_of(first))
-    bench.says(0, PublishEvent(second, STAMP))
-    bench.finish()
-    assert bench.payloads("s") == []
-    (want,) = [one for one in bench.sent_to(0) if isinstance(one, Want)]
-    assert want.events == (id_of(first),)
-    bench.says(0, PublishEvent(first, STAMP))
-    assert not any(isinstance(work, Verify) for _, work in bench.host.slow_work)
-    assert bench.payloads("s") == [b"first", b"second"]
 
 
 def test_an_answer_of_many_events_is_asked_for_once() -> None:

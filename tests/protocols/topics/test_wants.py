@@ -43,7 +43,7 @@ LOST = cid_of(b"lost")
 
 def state_of(events: list[EventDescriptor]) -> TopicState:
     here = Here(contact_of(0).node)
-    state = TopicState(ID, TOPIC, peer_of(0), here, Links(), 0, Random(1), CONFIG)
+    state = TopicState(ID, TOPIC, peer_of(0), here, Links(), (), 0, Random(1), CONFIG)
     for event in events:
         state.log.add(Entry(id_of(event), event, core_cid(event), START_NS))
     return state

@@ -7,7 +7,7 @@ that does not answer, or lacks an event, is made up for by the next one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Container, Hashable, Iterable
 
 import msgspec
 
@@ -55,12 +55,15 @@ class Fetches:
         here: NodeId,
         log: TopicLog,
         neighbours: Callable[[], Iterable[NodeId]],
+        checking: Container[Cid],
         config: TopicsConfig,
     ) -> None:
+        """Checking holds what came and is not believed yet: nobody else is asked for it."""
         self._topic = topic
         self._here = here
         self._log = log
         self._neighbours = neighbours
+        self._checking = checking
         self._config = config
         self._wanted: dict[Cid, _Wanted] = {}
         self._timer = False
@@ -119,6 +122,8 @@ class Fetches:
         neighbours = list(self._neighbours())
         for id, wanted in self._wanted.items():
             if wanted.asked is not None or wanted.in_dht or wanted.due_ns > now_ns:
+                continue
+            if id in self._checking:
                 continue
             peer = self._next_source(wanted, neighbours)
             if peer is None:
@@ -185,7 +190,8 @@ class Fetches:
         for id, wanted in self._wanted.items():
             if wanted.asked is not None and wanted.due_ns <= now_ns:
                 wanted.asked = None
-            if now_ns - wanted.since_ns > self._config.gap_patience_ns and wanted.rounds:
+            too_long = now_ns - wanted.since_ns > self._config.gap_patience_ns
+            if too_long and wanted.rounds and id not in self._checking:
                 hopeless[id] = wanted.tokens
         for id in hopeless:
             del self._wanted[id]

@@ -25,7 +25,7 @@ from shoal.protocols.topics.links import Links
 from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.messages import PublishEvent, Rpc
 from shoal.protocols.topics.publishing import PARENT, Publishing
-from shoal.protocols.topics.state import TopicState, is_allowed
+from shoal.protocols.topics.state import TopicState, is_allowed, is_the_only_publishers
 from shoal.protocols.topics.storing import Storing
 from shoal.protocols.topics.tree import Here, stamp
 
@@ -59,8 +59,8 @@ class HeldTopics:
 
     def open(self, id: Cid, topic: TopicDescriptor, floor_ms: int) -> TopicState:
         """Hold one more topic."""
-        peer_id, links = self.publishing.peer_id, self.links
-        state = TopicState(id, topic, peer_id, self.here, links, floor_ms, self.rng, self.config)
+        peer_id, here, links, config = self.publishing.peer_id, self.here, self.links, self.config
+        state = TopicState(id, topic, peer_id, here, links, self.intake, floor_ms, self.rng, config)
         self.states[id] = state
         state.pinned = id in self.pins
         return state
@@ -141,13 +141,35 @@ class HeldTopics:
         """Take an event that somebody brought, if it is good. The caller asks for what is missed
         then: what comes next may be just that."""
         if not is_allowed(state.topic, event):
-            return [Rejected(peer, "not-allowed")]
+            return [Rejected(peer, "not-allowed"), *self._not_good(state, id, now_ns)]
         then = partial(self._admitted, state, peer, id, event, block, asked)
-        if id in state.log.absent:
-            return then(now_ns)  # a signed event names it
+        if id in state.log.absent and is_the_only_publishers(state.topic, event):
+            return then(now_ns)  # an event that its publisher signed names it
         return self.intake.check(
-            peer, id, event, lambda now_ns: [*then(now_ns), *state.fetches.ask(now_ns)]
+            peer,
+            id,
+            event,
+            lambda now_ns: [*then(now_ns), *state.fetches.ask(now_ns)],
+            now_ns,
+            partial(self._not_good, state, id),
         )
+
+    def _not_good(self, state: TopicState, id: Cid, now_ns: int) -> list[Effect]:
+        """An event is not what it seems. Its name stands for these bytes, so nobody has better
+        ones, and nobody need wait for it."""
+        if self.states.get(state.id) is not state:
+            return []
+        return self.give_up(state, id, state.fetches.came(id), now_ns)
+
+    def give_up(
+        self, state: TopicState, id: Cid, tokens: tuple[Hashable, ...], now_ns: int
+    ) -> list[Effect]:
+        """Go on without an event; tell those who waited for it."""
+        effects = [*found(id, None, tokens), *state.cursors.missing(id)]
+        effects += self.parent_looked_for(state, id, tokens, now_ns)
+        if id in state.log.absent:
+            effects += self.made_ready(state, state.log.give_up(id), now_ns)
+        return effects
 
     def _admitted(
         self,

@@ -31,6 +31,7 @@ class _Check(msgspec.Struct):
     left: int
     then: dict[NodeId, Then]
     """By who wants it; more than one for a topic that several join."""
+    otherwise: Then
     valid: bool = True
 
 
@@ -43,12 +44,20 @@ class Intake:
         self._checks: dict[int, _Check] = {}
         self._ids: dict[Cid, int] = {}
 
-    def __contains__(self, id: Cid) -> bool:
+    def __contains__(self, id: object) -> bool:
         """Whether a descriptor is being checked."""
         return id in self._ids
 
-    def check(self, peer: NodeId, id: Cid, descriptor: Descriptor, then: Then) -> list[Effect]:
-        """Go on with a descriptor if all who have to have signed it."""
+    def check(
+        self,
+        peer: NodeId,
+        id: Cid,
+        descriptor: Descriptor,
+        then: Then,
+        now_ns: int,
+        otherwise: Then = lambda now_ns: [],
+    ) -> list[Effect]:
+        """Go on with a descriptor if all who have to have signed it, or else go on without it."""
         if id in self._ids:
             return []
         if len(self._checks) >= self._config.checks_max:
@@ -56,9 +65,9 @@ class Intake:
         try:
             wanted = claims(descriptor)
         except (BadSignature, MalformedMessage):
-            return [Rejected(peer, "bad-signature")]
+            return [Rejected(peer, "bad-signature"), *otherwise(now_ns)]
         self._token += 1
-        self._checks[self._token] = _Check(peer, id, len(wanted), {peer: then})
+        self._checks[self._token] = _Check(peer, id, len(wanted), {peer: then}, otherwise)
         self._ids[id] = self._token
         return [Verify(claim.signer, claim.signed, self._token) for claim in wanted]
 
@@ -82,7 +91,7 @@ class Intake:
             return []
         del self._checks[token], self._ids[check.id]
         if not check.valid:
-            return [Rejected(check.peer, "bad-signature")]
+            return [Rejected(check.peer, "bad-signature"), *check.otherwise(now_ns)]
         effects: list[Effect] = []
         for then in check.then.values():
             effects += then(now_ns)

@@ -250,12 +250,17 @@ class TopicNode:
     ) -> list[Effect]:
         event = event_in(values)
         if event is None or event.topic != state.id or state.has(id):
-            tokens = state.fetches.not_in_dht(id, now_ns)
-            nothing = found(id, None, tokens)
-            return [*nothing, *self._held.parent_looked_for(state, id, tokens, now_ns)]
+            return self._not_in_dht(state, id, now_ns)
         # Whoever named it may have put it there, too: it is checked as if a peer had brought it.
         effects = self._held.admit(state, self.node, id, event, values[0], True, now_ns)
+        if id in state.fetches and id not in self._held.intake:
+            effects += self._not_in_dht(state, id, now_ns)  # too many are being checked
         return [*effects, *state.fetches.ask(now_ns)]
+
+    def _not_in_dht(self, state: TopicState, id: Cid, now_ns: int) -> list[Effect]:
+        tokens = state.fetches.not_in_dht(id, now_ns)
+        nothing = found(id, None, tokens)
+        return [*nothing, *self._held.parent_looked_for(state, id, tokens, now_ns)]
 
     def _timer(self, key: Any, now_ns: int) -> list[Effect]:
         kind, about = key  # they are all made like this
@@ -273,10 +278,7 @@ class TopicNode:
         state = self._of(topic)
         hopeless, effects = state.fetches.tick(now_ns)
         for id, tokens in hopeless.items():
-            effects += [*found(id, None, tokens), *state.cursors.missing(id)]
-            effects += self._held.parent_looked_for(state, id, tokens, now_ns)
-            if id in state.log.absent:
-                effects += self._held.made_ready(state, state.log.give_up(id), now_ns)
+            effects += self._held.give_up(state, id, tokens, now_ns)
         return effects
 
     def _of(self, topic: Hashable) -> TopicState:

@@ -86,7 +86,7 @@ class Peers:
         if not is_signed_by_a_key(topic):
             return [Rejected(peer, "bad-signature")]
         self._topics[id] = topic
-        return self._held.intake.check(peer, id, topic, lambda now_ns: [])
+        return self._held.intake.check(peer, id, topic, lambda now_ns: [], now_ns)
 
     def _of_unknown_topic(
         self, peer: NodeId, topic: Cid, message: Any, now_ns: int
@@ -239,7 +239,7 @@ class Peers:
         id = descriptor_cid(event)
         publishing = self._held.publishing
         then = partial(publishing.requested, state, peer, event, message.parent)
-        return self._held.intake.check(peer, id, event, then)
+        return self._held.intake.check(peer, id, event, then, now_ns)
 
     def _on_answer(
         self, state: TopicState, peer: NodeId, message: PublishAnswer, now_ns: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from random import Random
 
 from shoal.base.errors import MalformedMessage
@@ -33,6 +34,7 @@ class TopicState:
         peer_id: bytes,
         here: Here,
         links: Links,
+        checking: Container[Cid],
         floor_ms: int,
         rng: Random,
         config: TopicsConfig,
@@ -47,7 +49,9 @@ class TopicState:
         self.log = TopicLog(floor_ms)
         self.cursors = Cursors(id, self.log)
         self.tree = Tree(id, topic, here, links, self.greet, rng, config)
-        self.fetches = Fetches(id, here.node, self.log, lambda: self.tree.neighbours, config)
+        self.fetches = Fetches(
+            id, here.node, self.log, lambda: self.tree.neighbours, checking, config
+        )
         self.may_publish = may_publish(topic, peer_id)
         self.may_request = may_request(topic, peer_id)
         self.synced = not (self.may_publish and topic.metadata.allowed_publishers.enabled)
@@ -171,6 +175,14 @@ def is_allowed(topic: TopicDescriptor, event: EventDescriptor) -> bool:
     if event.publisher is None or not may_publish(topic, event.publisher):
         return False
     return event.publisher == event.author or may_request(topic, event.author)
+
+
+def is_the_only_publishers(topic: TopicDescriptor, event: EventDescriptor) -> bool:
+    """Whether an event was made and placed by the only one who publishes in a topic: whoever signs
+    one that follows it has signed for all of it."""
+    allowed = topic.metadata.allowed_publishers
+    sole = allowed.enabled and allowed.peers == (event.publisher,)
+    return sole and event.author == event.publisher
 
 
 def is_signed_by_a_key(topic: TopicDescriptor) -> bool:
