@@ -9,7 +9,7 @@ from shoal.base.units import S_NS
 from shoal.identity.topics.cid import Cid, cid_of
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.protocols.dht.commands import Get
-from shoal.protocols.topics.config import TopicsConfig
+from shoal.protocols.topics.config import NAMED_MAX, TopicsConfig
 from shoal.protocols.topics.fetches import (
     BEHIND_MIN,
     DHT_QUESTIONS_MAX,
@@ -18,7 +18,6 @@ from shoal.protocols.topics.fetches import (
     PAUSE_MAX_NS,
     PAUSE_NS,
     WANT,
-    WANTED_MAX,
     Fetches,
 )
 from shoal.protocols.topics.log import TopicLog
@@ -217,8 +216,10 @@ def test_the_dht_is_asked_for_a_few_at_once() -> None:
 
 def test_so_much_is_looked_for_and_no_more_but_for_what_matters() -> None:
     bench = Bench(A)
-    bench.need(*[cid_of(b"%d" % n) for n in range(WANTED_MAX + 10)])
-    assert len(bench.fetches) == WANTED_MAX
+    names = [cid_of(b"%d" % n) for n in range(NAMED_MAX + 10)]
+    bench.need(*names, source=A)
+    assert len(bench.fetches) == NAMED_MAX
+    assert names[-1] not in bench.fetches
     bench.log.add(entry_of("child", X))
     bench.need(X)
     assert X in bench.fetches, "others follow it"
@@ -227,3 +228,27 @@ def test_so_much_is_looked_for_and_no_more_but_for_what_matters() -> None:
     start = cid_of(b"start")
     bench.fetches.need(start, None, 0, vital=True)
     assert bench.fetches.for_log(start), "a subscription begins after it"
+    bench.need(names[0], token="app")
+    bench.need(names[-1], source=A)
+    assert names[-1] in bench.fetches, "the first one is not looked for on a neighbour's word only"
+
+
+def test_what_is_not_looked_for_any_more_makes_room() -> None:
+    names = [cid_of(b"%d" % n) for n in range(NAMED_MAX)]
+    bench = Bench(A)
+    bench.need(*names, source=A)
+    bench.fetches.came(names[0])
+    bench.need(X, source=A)
+    assert X in bench.fetches
+    for each in names:
+        bench.fetches.not_in_dht(each, 0)
+    assert set(bench.tick(CONFIG.gap_patience_ns + 1)) == set(names[1:])
+    bench.need(Y, source=A)
+    assert Y in bench.fetches
+
+
+def test_what_was_pushed_out_is_not_looked_for() -> None:
+    bench = Bench()
+    bench.need(X)
+    bench.need(*[cid_of(b"%d" % n) for n in range(NAMED_MAX)])
+    assert (len(bench.fetches), X in bench.fetches) == (NAMED_MAX, False)

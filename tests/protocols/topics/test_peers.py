@@ -11,7 +11,7 @@ from shoal.base.units import S_NS
 from shoal.identity.topics.cid import cid_of
 from shoal.kernel.effects import Verify
 from shoal.protocols.topics.commands import AddTopic
-from shoal.protocols.topics.config import HEADS_MAX, TopicsConfig
+from shoal.protocols.topics.config import HEADS_MAX, NAMED_MAX, TopicsConfig
 from shoal.protocols.topics.messages import (
     Digest,
     Heads,
@@ -169,7 +169,10 @@ def test_a_neighbour_that_names_heads_without_end_is_not_believed() -> None:
     for number in range(40):
         names = tuple(cid_of(b"%d %d" % (number, n)) for n in range(HEADS_MAX))
         bench.says(3, Heads(ID, names, STAMP))
-    assert len(bench.state(ID).fetches) <= 4096
+    assert len(bench.state(ID).fetches) == NAMED_MAX
+    # What others name is looked for.
+    (want,) = bench.says(0, Heads(ID, (UNKNOWN,), STAMP))
+    assert want.events == (UNKNOWN,)
 
 
 def test_questions_have_a_limit() -> None:

@@ -10,6 +10,9 @@ from shoal.identity.topics.limits import BLOCK_BYTES_MAX
 
 MESSAGES_MAX = 256  # in one RPC: what a neighbour collects in one turn of its event loop
 HEADS_MAX = 256  # childless events that one message names
+NAMED_MAX = 4 * HEADS_MAX
+# Events of one topic that are looked for because one neighbour named them, and that one answer
+# names: none of them fills memory, or the place of what others name. The rest is named next time.
 CONTACTS_MAX = 8  # children that a full node sends a joiner to
 PATH_MAX = 64  # nodes from the root to a parent: a tree this deep is a mistake
 SPANS_MAX = 512  # of a digest: two hours by the minute, two days by the hour, then by the day

@@ -19,13 +19,13 @@ from shoal.protocols.dht.commands import Get
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.log import TopicLog
 from shoal.protocols.topics.messages import Want
+from shoal.protocols.topics.named import Named
 from shoal.protocols.topics.tree import say, stamp
 
 WANT = "want"  # the timer of questions under way
 GET = "get"  # the token of a question to the DHT
 KNOWN_MAX = 32  # heads that are named, so that an answer stops there
 PAUSE_NS, PAUSE_MAX_NS = 2 * S_NS, 60 * S_NS
-WANTED_MAX = 4096  # of one topic; what others follow is looked for in any case
 BEHIND_MIN = 4  # events that an answer may add at first: most gaps are small
 DHT_QUESTIONS_MAX = 16  # at once: a topic's past must not crowd out other lookups
 
@@ -66,6 +66,7 @@ class Fetches:
         self._checking = checking
         self._config = config
         self._wanted: dict[Cid, _Wanted] = {}
+        self._named = Named(neighbours)
         self._timer = False
         self._behind = BEHIND_MIN
 
@@ -85,12 +86,18 @@ class Fetches:
         vital: bool = False,
     ) -> None:
         """Look for an event, at this peer before all others; `ask` sends the questions. What an
-        application waits for, which is vital or has a token, is looked for in any case."""
+        application waits for, which is vital or has a token, is looked for in any case; so is what
+        others follow."""
         wanted = self._wanted.get(id)
-        if wanted is None:
-            vital = vital or token is not None or id in self._log.absent
-            if len(self._wanted) >= WANTED_MAX and not vital:
+        vital = vital or token is not None or id in self._log.absent
+        if vital:
+            self._named.remove(id)
+        elif wanted is None:
+            if not self._named.has_room(source):
                 return  # a neighbour names heads without end
+            for each in self._named.add(id, source):
+                del self._wanted[each]
+        if wanted is None:
             wanted = self._wanted[id] = _Wanted(now_ns, {})
         if source is not None and source not in wanted.sources:
             wanted.sources[source] = None
@@ -108,8 +115,15 @@ class Fetches:
 
     def came(self, id: Cid) -> tuple[Hashable, ...]:
         """The event is here; gives the applications that wait for it."""
-        wanted = self._wanted.pop(id, None)
-        return () if wanted is None else wanted.tokens
+        wanted = self._wanted.get(id)
+        if wanted is None:
+            return ()
+        self._drop(id)
+        return wanted.tokens
+
+    def _drop(self, id: Cid) -> None:
+        self._named.remove(id)
+        del self._wanted[id]
 
     def ask(self, now_ns: int) -> list[Effect]:
         """Ask for what nobody is asked for at the moment."""
@@ -174,7 +188,7 @@ class Fetches:
         wanted.rounds += 1
         tokens, wanted.tokens = wanted.tokens, ()
         if not wanted.for_log:
-            del self._wanted[id]
+            self._drop(id)
         return tokens
 
     def lost(self, peer: NodeId, now_ns: int) -> None:
@@ -194,7 +208,7 @@ class Fetches:
             if too_long and wanted.rounds and id not in self._checking:
                 hopeless[id] = wanted.tokens
         for id in hopeless:
-            del self._wanted[id]
+            self._drop(id)
         return hopeless, self.ask(now_ns)
 
     def _next_source(self, wanted: _Wanted, neighbours: list[NodeId]) -> NodeId | None:
