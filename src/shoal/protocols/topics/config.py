@@ -69,6 +69,11 @@ class TopicsConfig(msgspec.Struct, frozen=True):
     want_refill_ns: int = 10 * MS_NS
     """Questions of one peer: 200 at once, then 100 a second."""
 
+    compare_burst: int = 100_000
+    compare_refill_ns: int = 20_000
+    """Heads that one peer has us go through, by its joins and digests: 100,000 at once, then 50,000
+    a second, or 65 ms of CPU. All events of a node may be heads: 48,000 with the limit below."""
+
     gap_patience_ns: int = 300 * S_NS
     """An event whose predecessor nobody had for so long is told without it."""
 

@@ -11,7 +11,7 @@ same spans, whatever their clocks say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from shoal.identity.topics.cid import Cid
 from shoal.protocols.topics.config import SPANS_MAX
@@ -46,7 +46,7 @@ def digest(heads: Mapping[Cid, int], floor_ms: int, now_ms: int) -> tuple[int, S
 
 def differing(
     heads: Mapping[Cid, int], floor_ms: int, theirs: Spans, their_floor_ms: int, now_ms: int
-) -> Iterable[Cid]:
+) -> Sequence[Cid]:
     """Our heads of the spans that come to something else at a neighbour."""
     floor_ms = max(floor_ms, their_floor_ms)
     other = dict(theirs)

@@ -6,7 +6,7 @@ not, is told so. Whoever wants events that are here gets them, whether it is a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,6 +50,8 @@ class Peers:
         config = held.config
         self._held = held
         self._wants = RateLimit(config.want_burst, config.want_refill_ns, PEERS_MAX)
+        self._heads = RateLimit(config.compare_burst, config.compare_refill_ns, PEERS_MAX)
+        self._compared: dict[Cid, None] = {}  # topics of which that RPC brought a digest
         self._behind: dict[Cid, None] = {}  # parents of events of the RPC that is being read
         self._topics: dict[Cid, TopicDescriptor] = {}  # that it brought along
 
@@ -57,6 +59,7 @@ class Peers:
         """Take an RPC apart."""
         effects: list[Effect] = []
         touched: dict[Cid, TopicState] = {}
+        self._compared.clear()
         self._behind.clear()
         self._topics.clear()
         for message in rpc.messages:
@@ -123,6 +126,8 @@ class Peers:
     def _on_join(
         self, state: TopicState, peer: NodeId, message: JoinTopic, now_ns: int
     ) -> list[Effect]:
+        if not self._may_compare(state, peer, now_ns):
+            return [Rejected(peer, "rate-limited")]
         effects = state.tree.joined(peer, message.addresses, now_ns)
         return [*effects, *self._held.enter(state, now_ns)] if state.tree.children else effects
 
@@ -202,6 +207,9 @@ class Peers:
     ) -> list[Effect]:
         if not state.tree.is_neighbour(peer):
             return self._stranger(state, peer, now_ns)
+        if state.id in self._compared or not self._may_compare(state, peer, now_ns):
+            return [Rejected(peer, "rate-limited")]
+        self._compared[state.id] = None
         state.compared = True
         effects: list[Effect] = []
         if peer in state.tree.children:
@@ -209,12 +217,19 @@ class Peers:
             effects += self._held.go_back(
                 state, max(message.floor_ms, state.log.forgotten_ms), now_ns
             )
+        if peer in self._held.congested:
+            return effects  # it is told when it compares again
         heads, floor_ms = state.log.heads, state.log.floor_ms
         now_ms = message.stamp.created_ms
         named = differing(heads, floor_ms, message.spans, message.floor_ms, now_ms)
-        for part in _parts(named, HEADS_MAX):
+        for part in _parts(state.answer_of(named, peer), HEADS_MAX):
             effects.append(say(peer, Heads(state.id, part, stamp(now_ns))))
         return effects
+
+    def _may_compare(self, state: TopicState, peer: NodeId, now_ns: int) -> bool:
+        """Whether a peer may have us go through all heads of a topic once more."""
+        heads = 1 + len(state.log.heads)
+        return self._heads.allow(peer, now_ns, min(heads, self._held.config.compare_burst))
 
     def _on_heads(
         self, state: TopicState, peer: NodeId, message: Heads, now_ns: int
@@ -254,9 +269,8 @@ def _topic_of(message: Any) -> Cid:
     return topic
 
 
-def _parts(ids: Iterable[Cid], size: int) -> list[tuple[Cid, ...]]:
-    every = tuple(ids)
-    return [every[at : at + size] for at in range(0, len(every), size)]
+def _parts(ids: Sequence[Cid], size: int) -> list[tuple[Cid, ...]]:
+    return [tuple(ids[at : at + size]) for at in range(0, len(ids), size)]
 
 
 _READERS: dict[type, Callable[[Peers, TopicState, NodeId, Any, int], list[Effect]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from random import Random
 
 from shoal.base.errors import MalformedMessage
@@ -11,7 +11,7 @@ from shoal.base.units import MS_NS
 from shoal.identity.topics.cid import Cid
 from shoal.identity.topics.descriptors import EventDescriptor, PeerList, TopicDescriptor
 from shoal.identity.topics.signing import signer_of
-from shoal.protocols.topics.config import TopicsConfig
+from shoal.protocols.topics.config import NAMED_MAX, TopicsConfig
 from shoal.protocols.topics.cursors import Cursors
 from shoal.protocols.topics.digests import digest
 from shoal.protocols.topics.fetches import Fetches
@@ -64,6 +64,9 @@ class TopicState:
         """Whether head records were looked for, and the answer came."""
         self.compared = False
         """Whether a neighbour has said what its heads come to."""
+        self._named_to: dict[NodeId, int] = {}
+        """How many heads, from the newest on, a neighbour was told that may lack more than one
+        answer has room for."""
         self.went_back_ns = 0
         """When a child last had us look farther back: once a beat, since it takes some time."""
         self.comparing = False
@@ -94,6 +97,19 @@ class TopicState:
     def greet(self, now_ns: int) -> Digest:
         floor_ms, spans = digest(self.log.heads, self.log.floor_ms, now_ns // MS_NS)
         return Digest(self.id, floor_ms, spans, stamp(now_ns))
+
+    def answer_of(self, heads: Sequence[Cid], peer: NodeId) -> Sequence[Cid]:
+        """Those of the heads that a neighbour may lack that one answer names: the newest, and those
+        before them the next time, until it was told all of them."""
+        told = self._named_to.pop(peer, 0)
+        end = len(heads) - told
+        if end <= 0:
+            told, end = 0, len(heads)
+        if end > NAMED_MAX:
+            self._named_to[peer] = told + NAMED_MAX
+            neighbours = self.tree.neighbours
+            self._named_to = {one: at for one, at in self._named_to.items() if one in neighbours}
+        return heads[max(0, end - NAMED_MAX) : end]
 
     @property
     def last(self) -> Cid | None:
