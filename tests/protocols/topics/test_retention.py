@@ -33,7 +33,7 @@ def test_the_oldest_events_go_when_there_is_no_room() -> None:
     for number in (0, 1):
         log = world.state(number, ID).log
         assert [entry.event.payload for entry in log.order] == digits(range(4, 9))
-        assert world.machine(number).state_bytes() == 5 * EVENT_BYTES
+        assert log.bytes == 5 * EVENT_BYTES
     assert world.payloads(1, "s") == digits(range(9))
     world.restart(1)
     assert [one.event.payload for one in world.state(1, ID).log.order] == digits(range(4, 9))
@@ -71,7 +71,7 @@ def test_a_reader_from_the_beginning_needs_no_more_room_than_it_has() -> None:
     most = 0
     for _ in range(40):
         world.run(0.5)
-        most = max(most, world.machine(1).state_bytes())
+        most = max(most, world.state(1, ID).log.bytes)
     assert most <= 7 * EVENT_BYTES
     assert world.payloads(1, "s")[-1] == b"29"
 

@@ -12,7 +12,6 @@ else. Reading only the canonical form takes a hundred lines, and the rule is in 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -78,8 +77,6 @@ def _write(value: Value, parts: list[bytes], depth: int) -> None:
         raise UsageError(f"{value!r} has no canonical form: write text, bytes or whole numbers")
 
 
-# Nearly all maps have the keys of one of five kinds: sorting them anew is half of the work.
-@lru_cache(maxsize=256)
 def _in_order(keys: tuple[str, ...]) -> tuple[tuple[str, bytes], ...]:
     # An encoded key begins with its length: to compare bytes is to compare lengths first.
     encoded = [(key, encode_text(key)) for key in keys]

@@ -20,7 +20,8 @@ REASON_BYTES_MAX = 256  # why a request to publish was refused: one line
 RPC_BYTES_MAX = BLOCK_BYTES_MAX + 4 * KIB  # one block of any size, or many small ones
 
 SUBSCRIPTIONS_MAX = 1024  # of one node
-TOPICS_MAX = 4096  # that one node takes part in: what relays can be made to carry
+CARRIED_BYTES_MAX = 32 * MIB  # topics that a node carries for others: 4,000 of the usual size
+CARRIED_SHARES = 4  # peers that fill that room: one that listens to all it can has 1,024 topics
 REMEMBERED_MAX = 65_536  # names of events of one topic that were let go: they are not taken again
 SLOW_AUTHORS_MAX = 1024  # of one topic, whose clocks are known to be slow
 HEADS_IN_RECORD = 16  # the newest ones; each leads to all that it follows

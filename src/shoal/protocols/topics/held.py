@@ -16,6 +16,7 @@ from shoal.kernel.effects import Effect, Notify, Send, SetTimer
 from shoal.kernel.records import Rejected
 from shoal.protocols.dht.commands import Get
 from shoal.protocols.topics.archive import ARCHIVE, SETTLED_MAX, Archive, StoredTopic
+from shoal.protocols.topics.carried import Carried
 from shoal.protocols.topics.commands import EventFound
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.digests import floor_of
@@ -51,6 +52,7 @@ class HeldTopics:
         self.publishing = Publishing(key, archive, self._publish, config)
         self.congested: dict[NodeId, None] = {}
         """Peers whose queues are full: they are told what they missed when there is room."""
+        self.carried = Carried()
         self.bytes = 0
         """Of all events."""
         self.rng = rng
@@ -71,6 +73,7 @@ class HeldTopics:
         block, settled = encode_descriptor(state.topic), list(log.settled)[-SETTLED_MAX:]
         stored = StoredTopic(block, log.floor_ms, state.pinned, settled, state.synced)
         state.saved, state.saved_floor_ms = True, log.floor_ms
+        self.carried.remove(state.id)
         every = [one.id for one in self.states.values() if one.saved]
         return [*self.archive.save_topic(state.id, stored), *self.archive.save_topics(every)]
 
@@ -80,6 +83,7 @@ class HeldTopics:
         for entry in state.log.events.values():
             effects += self.archive.remove(entry.number)
         self.bytes -= state.log.bytes
+        self.carried.remove(state.id)
         del self.states[state.id]
         return effects
 

@@ -114,8 +114,8 @@ class TopicNode:
         return self._held.states
 
     def state_bytes(self) -> int:
-        """About how much memory its events take."""
-        return self._held.bytes
+        """About how much memory its topics and events take."""
+        return self._held.bytes + sum(state.size for state in self._held.states.values())
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         """Take one fact."""

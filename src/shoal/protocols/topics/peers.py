@@ -18,7 +18,8 @@ from shoal.identity.topics.descriptors import TopicDescriptor
 from shoal.kernel.effects import Effect
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
-from shoal.protocols.topics.config import HEADS_MAX, TOPICS_MAX
+from shoal.protocols.topics.carried import size_of
+from shoal.protocols.topics.config import HEADS_MAX
 from shoal.protocols.topics.digests import differing, floor_of
 from shoal.protocols.topics.held import HeldTopics
 from shoal.protocols.topics.messages import (
@@ -116,7 +117,7 @@ class Peers:
         """Carry a topic for others."""
         state = self._held.states.get(id)
         if state is None:
-            if len(self._held.states) >= TOPICS_MAX:
+            if not self._held.carried.add(id, peer, size_of(topic)):
                 return [Rejected(peer, "too-many-topics")]
             state = self._held.open(id, topic, floor_of(now_ns // MS_NS))
         return self._on_join(state, peer, message, now_ns)

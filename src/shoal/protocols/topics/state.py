@@ -11,6 +11,7 @@ from shoal.base.units import MS_NS
 from shoal.identity.topics.cid import Cid
 from shoal.identity.topics.descriptors import EventDescriptor, PeerList, TopicDescriptor
 from shoal.identity.topics.signing import signer_of
+from shoal.protocols.topics.carried import size_of
 from shoal.protocols.topics.config import NAMED_MAX, TopicsConfig
 from shoal.protocols.topics.cursors import Cursors
 from shoal.protocols.topics.digests import digest
@@ -41,6 +42,7 @@ class TopicState:
     ) -> None:
         self.id = id
         self.topic = topic
+        self.size = size_of(topic)
         self.pinned = False
         self.saved = False
         """Whether the topic is on disk: others are carried for others only,"""
