@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unittest import mock
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ from shoal.protocols.topics.archive import (
     ARCHIVE,
     EMPTY_MAX,
     READS_MAX,
+    REMOVED_MIN,
     UNSAVED_MAX,
     Archive,
     StoredTopic,
@@ -33,6 +36,7 @@ class Reader:
         self.done = 0
         self.most = 0
         """Reads that were under way at once."""
+        self.loads = 0
         self.archive = Archive(self._topic, self._event, self._all, has_disk)
         waiting = self.archive.start(0)
         while waiting:
@@ -40,6 +44,7 @@ class Reader:
             load = waiting.pop(0)
             assert isinstance(load, Load)
             assert not self.done, "all was read"
+            self.loads += 1
             waiting += self.archive.loaded(Loaded(load.token, (disk or {}).get(load.key)), 0)
 
     def _topic(self, id: Cid, topic: StoredTopic, now_ns: int) -> list[Effect]:
@@ -158,6 +163,53 @@ def test_the_range_lags_behind_no_further_than_is_looked() -> None:
     assert Reader(disk).events == {3 * UNSAVED_MAX - 1: b"%d" % (3 * UNSAVED_MAX - 1)}
 
 
+def aged(count: int, *, saves: bool = True) -> tuple[Archive, Disk]:
+    """One event stayed, and one of each hundred; all others went."""
+    archive = Reader().archive
+    disk: Disk = {}
+    write(disk, topics_of(archive))
+    for number in range(count):
+        write(disk, archive.add(b"%d" % number)[1])
+        if number > 50 and (number - 50) % 100:
+            write(disk, archive.remove(number - 50))
+        if saves and not number % 1_000:
+            write(disk, archive.save_numbers())
+    return archive, disk
+
+
+@pytest.mark.parametrize("count", [20_000, 60_000])
+def test_the_start_takes_as_long_as_there_are_events_not_as_there_were(count: int) -> None:
+    _, disk = aged(count)
+    reader = Reader(disk)
+    assert len(reader.events) == count // 100 + 50
+    assert reader.loads < 2 * (REMOVED_MIN + EMPTY_MAX)
+
+
+def test_a_folder_without_gaps_is_read_slowly_once() -> None:
+    archive, disk = aged(20_000, saves=False)
+    write(disk, [*archive.save_numbers()])
+    del disk[b"g"]
+    before = Reader(disk)
+    assert before.loads > 20_000
+    write(disk, before.archive.save_numbers())
+    after = Reader(disk)
+    assert after.loads < 2 * EMPTY_MAX
+    assert after.events == before.events
+
+
+def test_gaps_without_their_range_hide_nothing_and_no_number_is_used_twice() -> None:
+    archive, disk = aged(20_000)
+    for number in range(1, 20_000):
+        write(disk, archive.remove(number))
+    write(disk, archive.save_numbers())
+    number, effects = archive.add(b"new")
+    write(disk, effects)
+    del disk[b"n"]
+    reader = Reader(disk)
+    assert reader.events == {0: b"0", number: b"new"}
+    assert reader.archive.add(b"")[0] == number + 1
+
+
 def test_a_range_that_could_not_be_saved_hides_nothing() -> None:
     archive = Reader().archive
     disk: Disk = {}
@@ -168,7 +220,8 @@ def test_a_range_that_could_not_be_saved_hides_nothing() -> None:
     assert len(Reader(disk).events) == 3 * EMPTY_MAX
 
 
-@settings(max_examples=40)
+@mock.patch.multiple("shoal.protocols.topics.archive", REMOVED_MIN=2, GAP_MIN=1)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_crash_at_any_point_loses_nothing_that_was_written(data: st.DataObject) -> None:
     disk: Disk = {}
@@ -185,9 +238,11 @@ def test_a_crash_at_any_point_loses_nothing_that_was_written(data: st.DataObject
                         held[number] = b"x"
                         effects += added
                 case "r" if held:
-                    number = data.draw(st.sampled_from(sorted(held)))
-                    del held[number]
-                    effects += archive.remove(number)
+                    first = data.draw(st.sampled_from(sorted(held)))
+                    many = data.draw(st.integers(1, 20))
+                    for number in [one for one in held if first <= one < first + many]:
+                        del held[number]
+                        effects += archive.remove(number)
                 case "s":
                     effects += archive.save_numbers()
         # The disk writes in order, and dies in between.

@@ -3,15 +3,18 @@
     s           which topics there are
     t + topic   a topic: its block, its floor, whether it is pinned
     n           the numbers of the oldest and the newest event
+    g           gaps between them: an old event may stay when all of its time go
     e + number  an event's block, numbered as they came
 
 Events are written as they come; the range of numbers may lag behind a little, so reading goes on
-beyond it.
+beyond it. Gaps may lag behind, too: no number is used twice, so what was a gap stays one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from itertools import pairwise
 
 import msgspec
 
@@ -24,7 +27,9 @@ READS_MAX = 64  # at once
 SETTLED_MAX = 1024  # of one topic: where its forks were cut off
 UNSAVED_MAX = 512  # events that the range of numbers lags behind
 EMPTY_MAX = 1024  # numbers that are looked at behind it
-_STATE, _NUMBERS, _TOPIC, _EVENT = b"s", b"n", b"t", b"e"
+GAP_MIN = 16  # fewer numbers are as well read
+REMOVED_MIN = 4096  # events that go before gaps are saved; or as many as there are, if more
+_STATE, _NUMBERS, _GAPS, _TOPIC, _EVENT = b"s", b"n", b"g", b"t", b"e"
 
 
 class StoredTopic(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +53,7 @@ class _Numbers(msgspec.Struct, frozen=True, array_like=True):
 _topics = msgspec.msgpack.Decoder(list[bytes])
 _topic = msgspec.msgpack.Decoder(StoredTopic)
 _numbers = msgspec.msgpack.Decoder(_Numbers)
+_gaps = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 class Archive:
@@ -69,6 +75,8 @@ class Archive:
         self._next = 0
         self._saved = _Numbers()
         self._held: dict[int, None] = {}
+        self._removed = 0  # since gaps were saved
+        self._gaps: deque[tuple[int, int]] = deque()  # that reading has not come to
         self._topics_left = 0
         self._reading = 0
         self._under_way = 0
@@ -80,7 +88,7 @@ class Archive:
         """Begin to read."""
         if not self.disk:
             return self._on_done(now_ns)
-        return [Load(_NUMBERS, (ARCHIVE, _NUMBERS)), Load(_STATE, (ARCHIVE, _STATE))]
+        return [Load(key, (ARCHIVE, key)) for key in (_NUMBERS, _GAPS, _STATE)]
 
     def loaded(self, event: Loaded, now_ns: int) -> list[Effect]:
         """Something was read."""
@@ -90,6 +98,12 @@ class Archive:
             self._saved = _Numbers() if value is None else _numbers.decode(value)
             self._first = self._reading = self._saved.first
             self._next, self._until = self._saved.next, self._saved.next
+            return []
+        if kind == _GAPS:
+            gaps = [] if value is None else _gaps.decode(value)
+            self._gaps.extend([gap for gap in gaps if gap[0] >= self._first])
+            # The disk may have refused the range that was saved with them.
+            self._next = self._until = max([self._next, *[end for _, end in self._gaps]])
             return []
         if kind == _STATE:
             topics = [] if value is None else _topics.decode(value)
@@ -115,12 +129,17 @@ class Archive:
             self._next = max(self._next, number + 1)
             self._until = max(self._until, number + 1)
             effects += self._on_event(number, value, now_ns)
+        else:
+            self._removed += 1
         return [*effects, *self._read_on(now_ns)]
 
     def _read_on(self, now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
         last = self._until + EMPTY_MAX
         while self._under_way < READS_MAX and self._reading < last:
+            if self._gaps and self._reading == self._gaps[0][0]:
+                self._reading = self._gaps.popleft()[1]
+                continue
             number, self._reading = self._reading, self._reading + 1
             self._under_way += 1
             effects.append(Load(_event_key(number), (ARCHIVE, _EVENT, number)))
@@ -140,6 +159,7 @@ class Archive:
     def remove(self, number: int) -> list[Effect]:
         """Let an event go."""
         self._held.pop(number, None)
+        self._removed += 1
         return self._store(_event_key(number), None)
 
     def save_topic(self, id: Cid, topic: StoredTopic) -> list[Effect]:
@@ -151,13 +171,19 @@ class Archive:
         return self._store(_STATE, msgspec.msgpack.encode(ids))
 
     def save_numbers(self) -> list[Effect]:
-        """Keep the range of numbers, if it changed."""
+        """Keep the range of numbers, if it changed, and its gaps, if there are many more."""
         self._first = next(iter(self._held), self._next)
         numbers = _Numbers(self._first, self._next)
-        if numbers == self._saved:
-            return []
-        self._saved = numbers
-        return self._store(_NUMBERS, msgspec.msgpack.encode(numbers))
+        effects: list[Effect] = []
+        if numbers != self._saved:
+            self._saved = numbers
+            effects += self._store(_NUMBERS, msgspec.msgpack.encode(numbers))
+        if self._removed >= max(REMOVED_MIN, len(self._held)):
+            self._removed = 0
+            held = pairwise([*self._held, self._next])
+            gaps = [(low + 1, high) for low, high in held if high - low > GAP_MIN]
+            effects += self._store(_GAPS, msgspec.msgpack.encode(gaps))
+        return effects
 
     def _store(self, key: bytes, value: bytes | None) -> list[Effect]:
         return [Store(key, value, ARCHIVE)] if self.disk else []
