@@ -11,7 +11,7 @@ from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of, show_cid
 from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
 from shoal.identity.topics.signing import signatures_hold
-from shoal.kernel.effects import Effect, Notify, Send
+from shoal.kernel.effects import Effect, Notify, Send, SetTimer
 from shoal.protocols.dht.commands import Get
 from shoal.protocols.topics.commands import (
     BEGINNING,
@@ -36,7 +36,7 @@ from shoal.protocols.topics.config import SUBSCRIPTIONS_MAX
 from shoal.protocols.topics.cursors import Cursor
 from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import own_key
-from shoal.protocols.topics.held import HeldTopics
+from shoal.protocols.topics.held import BEAT, HeldTopics
 from shoal.protocols.topics.state import NEW_MS, TopicState, is_signed_by_a_key
 from shoal.protocols.topics.upkeep import Upkeep
 
@@ -114,16 +114,20 @@ class Application:
         if topic is None:
             return [effect for one in waiting for effect in _unknown(id, *one)]
         state = self._held.states.get(id)
-        if state is None:
-            state = self._held.open(id, topic, floor_of(now_ns // MS_NS))
         effects: list[Effect] = []
+        if state is None:
+            effects += self._held.make_place()
+            state = self._held.open(id, topic, floor_of(now_ns // MS_NS))
         for command, token in waiting:
             effects += self._found(state, command, token, now_ns)
+        if not state.tree.entered:  # it was looked at only, so far
+            effects.append(SetTimer((BEAT, id), self._held.config.linger_ns))
         return effects
 
     def _found(self, state: TopicState, command: Any, token: Hashable, now_ns: int) -> list[Effect]:
         match command:
             case FindTopic():
+                state.used_ns = now_ns
                 return [Notify(TopicFound(state.id, state.topic, token))]
             case Subscribe():
                 return self._subscribe(state, command, token, now_ns)

@@ -166,6 +166,10 @@ class Archive:
         """Keep a topic as it is now."""
         return self._store(_TOPIC + id, msgspec.msgpack.encode(topic))
 
+    def remove_topic(self, id: Cid) -> list[Effect]:
+        """Let a topic go that is not among those that there are."""
+        return self._store(_TOPIC + id, None)
+
     def save_topics(self, ids: list[Cid]) -> list[Effect]:
         """Keep which topics there are."""
         return self._store(_STATE, msgspec.msgpack.encode(ids))

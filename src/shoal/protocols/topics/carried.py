@@ -36,6 +36,9 @@ class Carried:
         self._topics: dict[Cid, tuple[NodeId, int]] = {}
         self._bytes_of: dict[NodeId, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._topics)
+
     def add(self, id: Cid, peer: NodeId, size: int) -> bool:
         """Whether there is room for a topic of this peer's; then it is taken."""
         used = self._bytes_of.get(peer, 0) + size

@@ -18,7 +18,7 @@ from shoal.protocols.dht.commands import Get
 from shoal.protocols.topics.archive import ARCHIVE, SETTLED_MAX, Archive, StoredTopic
 from shoal.protocols.topics.carried import Carried
 from shoal.protocols.topics.commands import EventFound
-from shoal.protocols.topics.config import TopicsConfig
+from shoal.protocols.topics.config import TOPICS_MAX, TopicsConfig
 from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import keys_of
 from shoal.protocols.topics.intake import Intake
@@ -74,18 +74,39 @@ class HeldTopics:
         stored = StoredTopic(block, log.floor_ms, state.pinned, settled, state.synced)
         state.saved, state.saved_floor_ms = True, log.floor_ms
         self.carried.remove(state.id)
-        every = [one.id for one in self.states.values() if one.saved]
-        return [*self.archive.save_topic(state.id, stored), *self.archive.save_topics(every)]
+        return [*self.archive.save_topic(state.id, stored), *self._save_topics()]
+
+    def _save_topics(self) -> list[Effect]:
+        return self.archive.save_topics([one.id for one in self.states.values() if one.saved])
 
     def close(self, state: TopicState) -> list[Effect]:
-        """Forget a topic that was carried for others."""
-        effects: list[Effect] = []
+        """Forget a topic that nobody here needs."""
+        del self.states[state.id]
+        # Should only the first of this be written, the start does the rest.
+        effects = (
+            [*self._save_topics(), *self.archive.remove_topic(state.id)] if state.saved else []
+        )
         for entry in state.log.events.values():
             effects += self.archive.remove(entry.number)
         self.bytes -= state.log.bytes
         self.carried.remove(state.id)
-        del self.states[state.id]
         return effects
+
+    def is_idle(self, state: TopicState) -> bool:
+        """Whether nobody needs a topic. Where we published, or pinned, it is kept."""
+        in_use = state.tree.entered or len(state.cursors) or len(state.fetches)
+        ours = state.tree.is_author or state.pinned or state.published is not None
+        waits = state.unpublished or self.publishing.asks(state.id)
+        return not (in_use or ours or waits)
+
+    def make_place(self) -> list[Effect]:
+        """Let go of the topics that were used longest ago, if there are too many for one more."""
+        too_many = len(self.states) - len(self.carried) - TOPICS_MAX + 1
+        if too_many <= 0:
+            return []
+        idle = [one for one in self.states.values() if self.is_idle(one)]
+        idle.sort(key=lambda one: one.used_ns)
+        return [effect for state in idle[:too_many] for effect in self.close(state)]
 
     def enter(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Be in the tree of a topic."""

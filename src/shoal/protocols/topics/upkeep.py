@@ -33,7 +33,7 @@ class Upkeep:
         """Greet the neighbours of one topic, and do what else is due."""
         tree = state.tree
         if not tree.entered:
-            return []
+            return self._look_again(state, now_ns)
         busy = len(state.fetches) or state.unpublished or state.to_put
         busy = busy or self._held.publishing.asks(state.id)
         if len(state.cursors) or tree.children or tree.is_author or busy:
@@ -58,6 +58,15 @@ class Upkeep:
             if not tree.is_author and now_ns - state.watched_ns >= self._config.watch_ns:
                 effects += self._held.watch(state, now_ns)
         return [*effects, *self._held.archive.save_numbers()]
+
+    def _look_again(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Forget a topic that the application looked at and did nothing with."""
+        linger_ns = self._config.linger_ns
+        if state.saved:
+            return []
+        if self._held.is_idle(state) and now_ns - state.used_ns >= linger_ns:
+            return self._held.close(state)
+        return [SetTimer((BEAT, state.id), linger_ns)]
 
     def _expire(self, state: TopicState, now_ns: int) -> list[Effect]:
         age_max_ns = self._config.age_max_ns
