@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from shoal.base.errors import UsageError
 from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import cid_of
+from shoal.identity.topics.descriptors import ANYONE
 from shoal.kernel.effects import Effect, Notify, Send
 from shoal.kernel.inputs import CommandIssued, MessageReceived
 from shoal.protocols.dht.commands import Get, GetDone, Put
@@ -17,6 +18,7 @@ from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,
     AwaitStored,
+    EventAccepted,
     EventArrived,
     EventFound,
     EventStored,
@@ -34,9 +36,11 @@ from shoal.protocols.topics.commands import (
 )
 from shoal.protocols.topics.config import SUBSCRIPTIONS_MAX
 from shoal.protocols.topics.messages import JoinTopic, Path, PublishEvent, Want
+from shoal.protocols.topics.state import NEW_MS
 from shoal.sim.simulation import START_NS
 from tests.support.topic_bench import (
     STAMP,
+    START_MS,
     TopicBench,
     chain_by,
     contact_of,
@@ -231,6 +235,21 @@ def test_an_event_that_came_after_it_was_given_up_closes_the_gap() -> None:
 
 
 # Events
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_a_payload_that_is_too_large_changes_nothing(known: bool) -> None:
+    """Least of all what a publisher of an open topic knows of it."""
+    topic = topic_by(1, publishers=ANYONE, created_ms=START_MS - NEW_MS)
+    id = id_of(topic)
+    bench = TopicBench(0)
+    bench.dht.keep(id, encode_descriptor(topic))
+    if known:
+        bench.command(Subscribe(id), "s")
+    with pytest.raises(UsageError, match="at most 524288 bytes, this one 614400"):
+        issue(bench, Publish(id, bytes(600 * 1024)), "large")
+    bench.command(Publish(id, b"small"), "small")
+    assert [one.token for one in bench.told(EventAccepted)] == ["small"]
 
 
 def reader() -> TopicBench:

@@ -153,11 +153,7 @@ class EventDescriptor(msgspec.Struct, frozen=True, gc=False):
         _check_peer(self.author)
         if self.publisher is not None:
             _check_peer(self.publisher)
-        if len(self.payload) > PAYLOAD_BYTES_MAX:
-            raise UsageError(
-                f"a payload has at most {PAYLOAD_BYTES_MAX} bytes, this one {len(self.payload)}:"
-                " publish it in parts"
-            )
+        check_payload(self.payload)
 
 
 Descriptor = TopicDescriptor | EventDescriptor
@@ -208,6 +204,15 @@ def check_stamp(created_ms: int, protocol_version: str) -> None:
     if not CREATED_MS_MIN <= created_ms <= CREATED_MS_MAX:
         raise UsageError(
             f"created_ms = {created_ms} is beyond the years 1 to 9999: give milliseconds since 1970"
+        )
+
+
+def check_payload(payload: bytes) -> None:
+    """What an event carries, within its bound."""
+    if len(payload) > PAYLOAD_BYTES_MAX:
+        raise UsageError(
+            f"a payload has at most {PAYLOAD_BYTES_MAX} bytes, this one {len(payload)}:"
+            " publish it in parts"
         )
 
 

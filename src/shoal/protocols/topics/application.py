@@ -9,7 +9,7 @@ from shoal.base.errors import MalformedMessage, UsageError
 from shoal.base.units import MS_NS
 from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of, show_cid
-from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
+from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor, check_payload
 from shoal.identity.topics.signing import signatures_hold
 from shoal.kernel.effects import Effect, Notify, Send, SetTimer
 from shoal.protocols.dht.commands import Get
@@ -57,6 +57,8 @@ class Application:
 
     def handle(self, command: Any, token: Hashable, now_ns: int) -> list[Effect]:
         """Take one command."""
+        if isinstance(command, Publish):
+            check_payload(command.payload)  # before anything changes, or waits for its topic
         match command:
             case AddTopic(topic):
                 return self._add(topic, now_ns)
