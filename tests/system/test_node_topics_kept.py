@@ -70,6 +70,25 @@ def test_history_is_read_from_all_ends_of_a_topic_that_forks(tmp_path: Path) -> 
 # Disks
 
 
+def test_one_that_was_off_reads_what_came_meanwhile(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = TopicTown(tmp_path, "first")
+        async with town.open("first"), town.open("author") as author:
+            topic = await author.create_topic("news")
+            await publish(topic, *numbers(3))
+            async with town.open("reader", disk=True) as reader:
+                theirs = await reader.topic(topic.cid)
+                async with theirs.subscribe("earliest") as events:
+                    assert payloads(await take(events, 3)) == numbers(3)
+            await publish(topic, *numbers(4, 3))
+            await (await topic.publish(b"7")).stored()
+            async with town.open("reader", disk=True) as reader:
+                theirs = await reader.topic(topic.cid)
+                assert payloads([e async for e in theirs.read(limit=3)]) == [b"7", b"6", b"5"]
+
+    run(main())
+
+
 def test_a_restart_continues_the_chain(tmp_path: Path) -> None:
     async def main() -> None:
         town = TopicTown(tmp_path, "first")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
-from heapq import heapify, heappop, heappush
 from time import time_ns
 
-from shoal.base.errors import MalformedMessage, NotFound, TopicUnavailable, UsageError
+from shoal.base.errors import MalformedMessage, UsageError
 from shoal.base.units import MS_NS
 from shoal.identity import base58, parse_peer_id
 from shoal.identity.topics.cid import Cid, cid_of_bytes, parse_cid, show_cid
@@ -21,6 +20,7 @@ from shoal.identity.topics.descriptors import (
     new_topic,
 )
 from shoal.node.topic_events import Event, PublishedEvent
+from shoal.node.topic_reading import read_back
 from shoal.node.topic_subscription import QUEUE_EVENTS_MAX, TopicSubscription
 from shoal.node.topics import NodeTopics
 from shoal.protocols.topics.commands import BEGINNING, LIVE, Start
@@ -175,41 +175,16 @@ class Topic:
         self, end: AnyCid | None = None, *, limit: int | None = None
     ) -> AsyncIterator[Event]:
         """Events from this one back, along their links: the newest first, by the clocks of their
-        authors, and each after one that follows it. Without an end, from all that nothing known
-        here follows; if this node has none, from those that publishers speak of."""
+        authors, and each after those that are known to follow it. Without an end, from all that
+        nothing known here follows, and, unless this node is in the topic's tree, from those that
+        publishers speak of."""
         if limit is not None and limit < 1:
             raise UsageError(f"limit={limit}: give 1 or more, or none")
-        if end is None:
-            ends = await self._topics.heads(self.id, self.descriptor)
-        else:
-            ends = [await self._topics.fetch(cid_of_any("end", end), self.id)]
-        ahead = [_place_of(event) for event in ends]
-        heapify(ahead)
-        reached = {event.id for event in ends}
-        count = 0
-        while ahead:
-            _, _, event = heappop(ahead)
-            if event.descriptor.topic != self.id:
-                raise UsageError(f"event {event.cid} is of topic {event.topic}, not {self.cid}")
+        begin = None if end is None else cid_of_any("end", end)
+        async for event in read_back(self._topics, self.id, self.descriptor, begin, limit):
             yield event
-            count += 1
-            if count == limit:
-                return
-            parent = event.descriptor.parent
-            if parent is not None and parent not in reached:
-                reached.add(parent)
-                heappush(ahead, _place_of(await self._before(event, parent)))
 
     # Steps
-
-    async def _before(self, event: Event, parent: Cid) -> Event:
-        try:
-            return await self._topics.fetch(parent, self.id)
-        except NotFound:
-            raise TopicUnavailable(
-                f"topic {self.cid}: event {show_cid(parent)}, which {event.cid} follows, is kept by"
-                " nobody who can be reached: what is before it cannot be read"
-            ) from None
 
     def _heard_of(self, id: Cid, topic: TopicDescriptor) -> None:
         self.newer = Topic(self._topics, id, topic)
@@ -315,11 +290,6 @@ def _peers(field: str, given: Peers) -> tuple[bytes, ...]:
     if isinstance(given, Who | str | bytes):
         raise UsageError(f"{field}={given!r}: give shoal.ANYONE, or a list of peer ids")
     return tuple([parse_peer_id(one) if isinstance(one, str) else bytes(one) for one in given])
-
-
-def _place_of(event: Event) -> tuple[int, Cid, Event]:
-    """Where an event comes, from the newest back; at the same moment, by its CID."""
-    return -event.descriptor.metadata.created_ms, event.id, event
 
 
 def _now_ms() -> int:

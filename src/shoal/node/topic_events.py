@@ -19,7 +19,8 @@ _json_encoder = msgspec.json.Encoder()
 
 
 class Event:
-    """One event of a topic, its signatures checked. It never changes: its CID is its content's."""
+    """One event of a topic: its signatures were checked, or its CID was asked for. It never
+    changes: its CID is its content's."""
 
     __slots__ = ("descriptor", "gap_before", "id")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from shoal.base.errors import NotFound, ShoalError, TopicUnavailable, UsageError
@@ -22,6 +21,7 @@ from shoal.identity.topics.descriptors import TopicDescriptor
 from shoal.identity.topics.signing import sign_topic
 from shoal.node.tasks import Tasks
 from shoal.node.topic_events import Event, PublishedEvent
+from shoal.node.topic_reading import Held
 from shoal.node.topic_role import TopicRole
 from shoal.protocols.dht.commands import DhtReady, Get, GetDone
 from shoal.protocols.dht.config import K
@@ -203,23 +203,24 @@ class NodeTopics:
             )
         return Event(event, found.event)
 
-    async def heads(self, id: Cid, topic: TopicDescriptor) -> list[Event]:
-        """The events that nothing known here follows; if this node has none, those that
-        publishers speak of in the DHT."""
+    def held(self, id: Cid) -> Held:
+        """What this node holds of a topic now."""
         state = self.machine.topics.get(id)
-        if state is not None and state.log.heads:
-            return [Event(head, state.log.events[head].event) for head in state.log.heads]
+        if state is None:
+            return Held(set(), [], {}, is_current=False)
+        events = state.log.events
+        heads = [Event(head, events[head].event) for head in state.log.heads]
+        return Held(set(events), heads, state.log.followed(), state.is_current)
+
+    async def recorded(self, id: Cid, topic: TopicDescriptor) -> list[Cid]:
+        """The heads that publishers speak of in the DHT."""
         heads: dict[Cid, None] = {}
         for key in keys_of(id, topic):
             what = f"the head records of topic {show_cid(id)}"
             found = await self._ask(Get(key), what, GetDone, machine=self._dht)
             for value in found.values:
                 heads.update(dict.fromkeys(heads_of(value)[2]))
-        events = []
-        for head in heads:
-            with suppress(NotFound):  # its publisher is gone, and so is the event
-                events.append(await self.fetch(head, id))
-        return events
+        return list(heads)
 
     # Subscriptions
 

@@ -146,12 +146,16 @@ def stays(bench: TopicBench, duration_ns: int, number: int = 0) -> None:
 
 def test_who_has_no_reason_to_stay_leaves_but_remembers_what_it_read() -> None:
     bench = reader()
+    assert not bench.state(ID).is_current, "no neighbour said yet what it has"
+    bench.says(0, Digest(ID, 0, (), STAMP))
+    assert bench.state(ID).is_current
     bench.command(Unsubscribe("s"))
     stays(bench, CONFIG.linger_ns)
     assert bench.state(ID).tree.entered
     stays(bench, 2 * CONFIG.beat_ns)
     assert LeaveTopic in [type(message) for message in bench.sent_to(0)]
     assert not bench.state(ID).tree.entered
+    assert not bench.state(ID).compared, "who is back compares anew"
     assert contact_of(0).node not in bench.machine._held.links.up
 
 

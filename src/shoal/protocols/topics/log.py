@@ -104,6 +104,10 @@ class TopicLog:
         """Whether an event that is held names this one as its parent."""
         return id in self._followed
 
+    def followed(self) -> dict[Cid, int]:
+        """By how many events that are held each is followed; it need not be held itself."""
+        return dict(self._followed)
+
     def of_core(self, core: Cid) -> Cid | None:
         """The event that was made of this core, as far as it is known here."""
         return self._cores.get(core)

@@ -131,6 +131,11 @@ class TopicState:
         """Whether anyone may publish."""
         return not self.topic.metadata.allowed_publishers.enabled
 
+    @property
+    def is_current(self) -> bool:
+        """Whether neighbours tell us what is new: we are in the tree, and compared heads."""
+        return self.tree.entered and self.compared
+
     def knows_nothing(self, now_ns: int) -> bool:
         """Whether there may be events in this topic, though none was ever seen here."""
         age_ms = now_ns // MS_NS - self.topic.metadata.created_ms

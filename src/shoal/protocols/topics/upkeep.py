@@ -40,6 +40,7 @@ class Upkeep:
             state.used_ns = now_ns
         elif now_ns - state.used_ns > self._config.linger_ns:
             effects = tree.leave(now_ns)
+            state.compared = False
             return effects if state.saved else [*effects, *self._held.close(state)]
         effects = [SetTimer((BEAT, state.id), self._config.beat_ns)]
         effects += tree.beat(now_ns)
