@@ -59,11 +59,14 @@ def test_what_the_other_lacks_is_named(
     told_floor_ms, told = digest(theirs, their_floor_ms, NOW_MS)
     named = set(differing(ours, our_floor_ms, told, told_floor_ms, NOW_MS))
     floor_ms = max(our_floor_ms, told_floor_ms)
-    comparable = {head for head, at in ours.items() if span_of(at) >= floor_ms}
+    whole_ms = our_floor_ms if our_floor_ms > told_floor_ms else 0
+    comparable = {head for head, at in ours.items() if at >= floor_ms and span_of(at) >= whole_ms}
     assert {head for head in comparable if head not in theirs} <= named
     # Named is what lies in a span that differs, and nothing else.
     spans = {
-        span_of(at) for head, at in (ours | theirs).items() if (head in ours) != (head in theirs)
+        span_of(at)
+        for head, at in (ours | theirs).items()
+        if at >= floor_ms and (head in ours) != (head in theirs)
     }
     assert named == {head for head in comparable if span_of(ours[head]) in spans}
 
@@ -78,7 +81,8 @@ def test_equal_digests_mean_equal_heads(
     comparable = [tuple(one for one in spans if one[0] >= floor_ms) for _, spans in digests]
     held = [{head for head, at in some.items() if span_of(at) >= floor_ms} for some in sets]
     assert (comparable[0] == comparable[1]) == (held[0] == held[1])
-    if held[0] == held[1]:
+    above = [{head for head, at in some.items() if at >= floor_ms} for some in sets]
+    if above[0] == above[1]:
         assert not set(differing(ours, our_floor_ms, digests[1][1], digests[1][0], NOW_MS))
 
 
@@ -138,6 +142,18 @@ def test_an_hour_is_compared_only_above_both_floors() -> None:
     floor_ms = hour_ms + 20 * MINUTE_MS
     told_floor_ms, spans = digest({late: both[late]}, floor_ms, NOW_MS)
     assert list(differing(both, 0, spans, told_floor_ms, NOW_MS)) == []
+
+
+def test_what_came_after_a_floor_in_its_own_span_is_compared() -> None:
+    """Retention raised it to where the other's topic ends."""
+    seen, next = cid_of(b"seen"), cid_of(b"next")
+    floor_ms = NOW_MS + 20_000
+    told_floor_ms, spans = digest({seen: NOW_MS + 30_000}, floor_ms, NOW_MS)
+    assert list(differing({next: NOW_MS + 40_000}, 0, spans, told_floor_ms, NOW_MS)) == [next]
+    # Whose floor is the higher one cannot tell what of the other's sum lies below it.
+    both = {seen: NOW_MS + 10_000, next: NOW_MS + 40_000}
+    _, spans = digest(both, 0, NOW_MS)
+    assert list(differing({next: NOW_MS + 40_000}, floor_ms, spans, 0, NOW_MS)) == []
 
 
 def test_the_floor_of_a_newcomer_is_a_minute_or_two_ago() -> None:

@@ -48,13 +48,20 @@ def differing(
     heads: Mapping[Cid, int], floor_ms: int, theirs: Spans, their_floor_ms: int, now_ms: int
 ) -> Sequence[Cid]:
     """Our heads of the spans that come to something else at a neighbour."""
-    floor_ms = max(floor_ms, their_floor_ms)
     other = dict(theirs)
-    _, spans = digest(heads, 0, now_ms)
-    differ = {span for span, sum in spans if span >= floor_ms and other.get(span) != sum}
+    # Of the span that a floor lies in, a neighbour sums up what is above its own; so can we, unless
+    # ours is the higher one. Retention leaves it anywhere, also among the last events of a topic.
+    least_ms = max(floor_ms, their_floor_ms)
+    whole_ms = floor_ms if floor_ms > their_floor_ms else 0
+    _, spans = digest(heads, least_ms, now_ms)
+    differ = {span for span, sum in spans if span >= whole_ms and other.get(span) != sum}
     if not differ:
         return ()
-    return [head for head, created_ms in heads.items() if _span(created_ms, now_ms) in differ]
+    return [
+        head
+        for head, created_ms in heads.items()
+        if created_ms >= least_ms and _span(created_ms, now_ms) in differ
+    ]
 
 
 def _span(created_ms: int, now_ms: int) -> int:
