@@ -135,12 +135,17 @@ class _Past:
                 ) from None
 
     async def _find(self, id: Cid) -> None:
-        # Neighbours have what the DHT forgot; who has none yet would wait for them in vain.
-        event = await self._shelf.fetch(id, self._id if self._held.is_current else None)
+        event = await self._fetch(id)
         if id in self._held.events or self._is_good(event):
             self._reach(event)
         else:
             log.warning("event %s is left out of topic %s: forged", event.cid, show_cid(self._id))
+
+    async def _fetch(self, id: Cid) -> Event:
+        if self._held.is_current:
+            with suppress(NotFound):  # or it is there, and was refused: then the DHT may tell
+                return await self._shelf.fetch(id, self._id)
+        return await self._shelf.fetch(id)
 
     def _is_good(self, event: Event) -> bool:
         of_topic = event.descriptor.topic == self._id

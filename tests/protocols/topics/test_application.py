@@ -303,8 +303,11 @@ def test_an_event_is_safe_when_something_leads_to_it() -> None:
     (record,) = [one.key for one in bench.dht.asked if isinstance(one, Put)]
     assert record not in (event, ID), "its head record did not wait for its time"
     assert bench.told(EventStored) == [EventStored(event, 3, "t")]
+    bench.command(AwaitStored(event, 2), "again")
+    puts = [one.key for one in bench.dht.asked if isinstance(one, Put)]
+    assert puts == [record], "it leads there still"
     bench.command(AwaitStored(cid_of(b"not here"), 1), "u")
-    assert bench.told(EventStored)[1:] == [EventStored(cid_of(b"not here"), 0, "u")]
+    assert bench.told(EventStored)[2:] == [EventStored(cid_of(b"not here"), 0, "u")]
 
 
 def test_a_pin_is_kept_on_disk() -> None:

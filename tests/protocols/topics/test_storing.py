@@ -91,16 +91,6 @@ def test_several_blocks_are_waited_for_together() -> None:
     assert told(dht.answers(OTHER, 4)) == [(4, "both")], "the fewer of the two"
 
 
-def test_one_beside_is_waited_for_and_does_not_count() -> None:
-    dht = Dht()
-    dht.tries(dht.storing.wait(ID, {ID: BLOCK, OTHER: b"other"}, 3, "t", OTHER))
-    assert told(dht.answers(ID, 5)) == []
-    for _ in range(TRIES_MAX - 1):
-        assert told(dht.answers(OTHER, 0)) == []
-        dht.tries(dht.storing.again(OTHER))
-    assert told(dht.answers(OTHER, 0)) == [(5, "t")]
-
-
 def test_in_the_end_everybody_is_told_how_many_there_are() -> None:
     dht = Dht()
     assert dht.tries(dht.storing.wait(ID, {ID: BLOCK}, 9, "nine")) == [BLOCK]
@@ -118,6 +108,17 @@ def test_whoever_waits_for_a_record_waits_for_the_newer_one() -> None:
     assert dht.tries(dht.storing.put(OTHER, b"record 2")) == [b"record 2"]
     assert dht.storing.done(OTHER, old, 5) == [], "that was the one before"
     assert told(dht.answers(OTHER, 2)) == [(2, "t")]
+
+
+def test_a_record_that_is_waited_for_is_replaced_by_a_newer_one() -> None:
+    dht = Dht()
+    assert not dht.storing.awaits(OTHER)
+    dht.tries(dht.storing.wait(ID, {OTHER: b"record 1"}, 2, "t"))
+    assert dht.storing.awaits(OTHER)
+    assert dht.storing.replace(OTHER, b"record 1") == [], "it is under way"
+    assert dht.tries(dht.storing.replace(OTHER, b"record 2")) == [b"record 2"]
+    assert told(dht.answers(OTHER, 2)) == [(2, "t")]
+    assert not dht.storing.awaits(OTHER)
 
 
 def test_answers_about_what_was_never_put_mean_nothing() -> None:

@@ -80,13 +80,13 @@ def test_a_head_record_follows_what_was_published() -> None:
     assert puts(bench, RECORD) == [], "nothing was published"
     for number in range(5):
         bench.command(Publish(ID, b"%d" % number))
-    passes(bench, CONFIG.record_ns + CONFIG.beat_ns)
+    passes(bench, CONFIG.record_ns)
     last = bench.told(EventAccepted)[-1].id
     (record,) = puts(bench, RECORD)
     _, number, heads = heads_of(record)
     assert heads == [last]
     bench.command(Publish(ID, b"more"))
-    passes(bench, CONFIG.record_ns + CONFIG.beat_ns)
+    passes(bench, CONFIG.record_ns)
     _, newer, heads = heads_of(puts(bench, RECORD)[-1])
     assert newer > number
     assert heads == [bench.told(EventAccepted)[-1].id]

@@ -37,6 +37,7 @@ from shoal.protocols.topics.cursors import Cursor
 from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import own_key
 from shoal.protocols.topics.held import BEAT, HeldTopics
+from shoal.protocols.topics.leads import Leads
 from shoal.protocols.topics.state import NEW_MS, TopicState, is_signed_by_a_key
 from shoal.protocols.topics.upkeep import Upkeep
 
@@ -47,8 +48,9 @@ FETCH = "fetch"  # the token of a search for an event
 class Application:
     """Handles commands."""
 
-    def __init__(self, held: HeldTopics, upkeep: Upkeep) -> None:
+    def __init__(self, held: HeldTopics, upkeep: Upkeep, leads: Leads) -> None:
         self._held = held
+        self._leads = leads
         self._upkeep = upkeep
         self._subscriptions: dict[Hashable, Cid] = {}
         self._looking: dict[Cid, list[tuple[Any, Hashable]]] = {}
@@ -215,16 +217,12 @@ class Application:
         for state in self._held.states.values():
             entry = state.log.events.get(event)
             if entry is not None:
-                effects = self._upkeep.put_record(state, now_ns)
+                if not state.may_publish:
+                    return self._leads.wait(state, entry, replicas, token, now_ns)
+                effects = self._upkeep.lead_to(state, event, now_ns)
                 record = Cid(own_key(state.id, state.topic, self._held.here.node))
-                blocks = {event: encode_descriptor(entry.event)}
-                if state.record:
-                    blocks[record] = state.record
-                # Where anyone publishes, others may crowd out our record, and theirs lead here.
-                named = state.topic.metadata.allowed_publishers.enabled
-                beside = None if named else record
-                wait = self._held.storing.wait(event, blocks, replicas, token, beside)
-                return [*effects, *wait]
+                blocks = {event: encode_descriptor(entry.event), record: state.record}
+                return [*effects, *self._held.storing.wait(event, blocks, replicas, token)]
         return [Notify(EventStored(event, 0, token))]
 
     def _fetch(self, command: Fetch, token: Hashable, now_ns: int) -> list[Effect]:

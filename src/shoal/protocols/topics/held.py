@@ -32,6 +32,7 @@ from shoal.protocols.topics.tree import Here, stamp
 
 BEAT = "beat"  # the timer of what is due from time to time in one topic
 COMPARE = "compare"  # the timer of a greeting between two beats
+RECORD = "record"  # the timer of our head record, after something was published
 SYNC = "sync"  # the timer of a publisher that does not know yet what it published
 HEADS = "heads"  # the token of a search for head records
 
@@ -244,11 +245,13 @@ class HeldTopics:
         """An event of ours is on disk: it exists."""
         entry.put_ns = now_ns
         state.published = entry.id
+        effects: list[Effect] = []
         if state.record_due_ns is None:
             state.record_due_ns = now_ns + self.config.record_ns
+            effects.append(SetTimer((RECORD, state.id), self.config.record_ns))
         state.log.see(entry)
         # Others need not wait for what we miss: they may have it.
-        effects = [*self._forward(state, entry, now_ns), *self._add(state, entry, now_ns)]
+        effects += [*self._forward(state, entry, now_ns), *self._add(state, entry, now_ns)]
         return [*effects, *self.storing.put(entry.id, block)]
 
     def _not_stored(self, id: Cid) -> None:

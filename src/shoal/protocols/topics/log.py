@@ -227,6 +227,19 @@ class TopicLog:
             at = None if held is None else held.event.parent
         return found
 
+    def leads_to(self, heads: Iterable[Cid], id: Cid) -> bool:
+        """Whether an event is one of these, or one that they follow, as far as that is held."""
+        ahead, seen = deque(heads), set[Cid]()
+        while ahead:  # one step on each way in turn: what is asked for is near the heads
+            at = ahead.popleft()
+            if at == id:
+                return True
+            held = self.events.get(at)
+            if held is not None and held.event.parent is not None and at not in seen:
+                seen.add(at)
+                ahead.append(held.event.parent)
+        return False
+
     def known_ids(self) -> Iterable[Cid]:
         """All that need not be told again after the floor was lowered."""
         return [*[entry.id for entry in self.order], *self._remembered]

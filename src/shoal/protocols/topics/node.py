@@ -49,7 +49,8 @@ from shoal.protocols.topics.archive import ARCHIVE, Archive, StoredTopic
 from shoal.protocols.topics.commands import CommandRefused
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.fetches import GET, WANT
-from shoal.protocols.topics.held import BEAT, COMPARE, HEADS, SYNC, HeldTopics, found
+from shoal.protocols.topics.held import BEAT, COMPARE, HEADS, RECORD, SYNC, HeldTopics, found
+from shoal.protocols.topics.leads import LEAD, Leads
 from shoal.protocols.topics.messages import Rpc
 from shoal.protocols.topics.peers import Peers
 from shoal.protocols.topics.publishing import REQUEST
@@ -58,7 +59,8 @@ from shoal.protocols.topics.storing import PUT
 from shoal.protocols.topics.tree import JOIN, say
 from shoal.protocols.topics.upkeep import RENEW, Upkeep
 
-OF_TOPICS = (BEAT, COMPARE, SYNC, JOIN, WANT, GET, HEADS)  # timers and tokens that name a topic
+# Timers and tokens that name a topic
+OF_TOPICS = (BEAT, COMPARE, RECORD, LEAD, SYNC, JOIN, WANT, GET, HEADS)
 EARLY_MAX = 10_000  # inputs that wait until the disk was read
 
 
@@ -84,12 +86,15 @@ class TopicNode:
         self._held.here.addresses = addresses
         self._peers = Peers(self._held)
         self._upkeep = Upkeep(self._held, key)
-        self._application = Application(self._held, self._upkeep)
+        self._leads = Leads(self._held)
+        self._application = Application(self._held, self._upkeep, self._leads)
         of, upkeep, application = self._of, self._upkeep, self._application
         # By the first part of a timer's key, and of a token that the DHT gives back.
         self._timers: dict[str, Callable[[Any, int], list[Effect]]] = {
             BEAT: lambda topic, now_ns: upkeep.beat(of(topic), now_ns),
             COMPARE: lambda topic, now_ns: self._held.compare(of(topic), now_ns),
+            RECORD: lambda topic, now_ns: upkeep.record_timer(of(topic), now_ns),
+            LEAD: lambda topic, now_ns: self._leads.look(of(topic), now_ns),
             SYNC: lambda topic, now_ns: upkeep.sync(of(topic), now_ns),
             JOIN: lambda topic, now_ns: of(topic).tree.timed_out(now_ns),
             WANT: self._want_timer,
@@ -99,7 +104,7 @@ class TopicNode:
         self._answers: dict[str, Callable[..., list[Effect]]] = {
             JOIN: lambda m, topic, local, now_ns: of(topic).tree.found(m.contacts, local, now_ns),
             GET: lambda m, topic, id, now_ns: self._event_got(of(topic), id, m.values, now_ns),
-            HEADS: lambda m, topic, now_ns: upkeep.heads_got(topic, m.key, m.values, now_ns),
+            HEADS: lambda m, topic, now_ns: self._heads_got(of(topic), m, now_ns),
             TOPIC: lambda m, id, now_ns: application.topic_got(id, m.values, now_ns),
             FETCH: lambda m, id, now_ns: application.event_got(id, m.values),
             RENEW: lambda m, topic, now_ns: [],
@@ -261,6 +266,10 @@ class TopicNode:
         tokens = state.fetches.not_in_dht(id, now_ns)
         nothing = found(id, None, tokens)
         return [*nothing, *self._held.parent_looked_for(state, id, tokens, now_ns)]
+
+    def _heads_got(self, state: TopicState, answer: GetDone, now_ns: int) -> list[Effect]:
+        effects = self._upkeep.heads_got(state.id, answer.key, answer.values, now_ns)
+        return [*effects, *self._leads.found(state)]
 
     def _timer(self, key: Any, now_ns: int) -> list[Effect]:
         kind, about = key  # they are all made like this

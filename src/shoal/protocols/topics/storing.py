@@ -30,8 +30,6 @@ class _Waiter(msgspec.Struct, eq=False):
     token: Hashable
     left: int
     """Blocks that are not stored yet."""
-    beside: Cid | None
-    """One that is waited for, and not counted."""
     least: int | None = None
     """Replicas of the block that has fewest."""
 
@@ -66,22 +64,25 @@ class Storing:
         effects = self._forget_one() if len(self._kept) > KEPT_MAX else []
         return [*effects, *self._try(id, self._kept[id])]
 
+    def awaits(self, id: Cid) -> bool:
+        """Whether somebody waits for a block under this key."""
+        kept = self._kept.get(id)
+        return kept is not None and bool(kept.waiters)
+
+    def replace(self, id: Cid, block: bytes) -> list[Effect]:
+        """Put a newer block instead of one that is waited for."""
+        return [] if self._kept[id].block == block else self.put(id, block)
+
     def wait(
-        self,
-        event: Cid,
-        blocks: dict[Cid, bytes],
-        replicas: int,
-        token: Hashable,
-        beside: Cid | None = None,
+        self, event: Cid, blocks: dict[Cid, bytes], replicas: int, token: Hashable
     ) -> list[Effect]:
-        """Tell when so many nodes hold all of these; what fewer held before is put again. The one
-        beside is put as well, but how many hold it does not count."""
-        waiter = _Waiter(event, replicas, token, len(blocks), beside)
+        """Tell when so many nodes hold all of these; what fewer held before is put again."""
+        waiter = _Waiter(event, replicas, token, len(blocks))
         effects: list[Effect] = []
         for id, block in blocks.items():
             kept = self._kept.get(id)
             if kept is not None and not kept.block and kept.replicas >= replicas:
-                effects += _stored(waiter, id, kept.replicas)
+                effects += _stored(waiter, kept.replicas)
                 continue
             if kept is None or not kept.block:
                 effects += self.put(id, block)
@@ -99,7 +100,7 @@ class Storing:
             return [SetTimer((PUT, id), RETRY_NS << (kept.tries - 1))]
         kept.block = b""
         told, kept.waiters = kept.waiters, []
-        return [effect for waiter in told for effect in _stored(waiter, id, kept.replicas)]
+        return [effect for waiter in told for effect in _stored(waiter, kept.replicas)]
 
     def again(self, id: Cid) -> list[Effect]:
         """Time for another try."""
@@ -119,14 +120,12 @@ class Storing:
         id = next(iter(self._kept))
         kept = self._kept.pop(id)
         self._dropped(id)
-        return [effect for waiter in kept.waiters for effect in _stored(waiter, id, kept.replicas)]
+        return [effect for waiter in kept.waiters for effect in _stored(waiter, kept.replicas)]
 
 
-def _stored(waiter: _Waiter, id: Cid, replicas: int) -> list[Effect]:
+def _stored(waiter: _Waiter, replicas: int) -> list[Effect]:
     waiter.left -= 1
-    if id != waiter.beside:
-        waiter.least = replicas if waiter.least is None else min(waiter.least, replicas)
+    waiter.least = replicas if waiter.least is None else min(waiter.least, replicas)
     if waiter.left:
         return []
-    assert waiter.least is not None  # the event itself counts
     return [Notify(EventStored(waiter.event, waiter.least, waiter.token))]

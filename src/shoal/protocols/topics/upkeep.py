@@ -51,7 +51,7 @@ class Upkeep:
             if now_ns - state.record_put_ns >= self._config.keep_alive_ns:
                 state.record_due_ns = now_ns
             if state.record_due_ns is not None and now_ns >= state.record_due_ns:
-                effects += self.put_record(state, now_ns)
+                effects += self._put_record(state, None, now_ns)
         if state.saved and state.log.floor_ms != state.saved_floor_ms:
             effects += self._held.save(state)
         if tree.is_root:
@@ -79,17 +79,27 @@ class Upkeep:
             effects += self._held.forget(state)
         return effects
 
-    def put_record(self, state: TopicState, now_ns: int) -> list[Effect]:
+    def record_timer(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Say in the DHT what the topic ends with here, if we published in it since we said so."""
-        if state.record_due_ns is None or state.published is None:
+        return [] if state.record_due_ns is None else self._put_record(state, None, now_ns)
+
+    def lead_to(self, state: TopicState, event: Cid, now_ns: int) -> list[Effect]:
+        """Have a record of ours that leads to an event."""
+        if state.record and state.log.leads_to(heads_of(state.record)[2], event):
             return []
+        return self._put_record(state, event, now_ns)
+
+    def _put_record(self, state: TopicState, event: Cid | None, now_ns: int) -> list[Effect]:
         state.record_due_ns = None
         state.record_number = max(state.record_number + 1, now_ns // MS_NS)
-        heads = dict.fromkeys([*list(state.log.heads)[1 - HEADS_IN_RECORD :], state.published])
+        others = [head for head in state.log.heads if head != state.published]
+        heads = others[1 - HEADS_IN_RECORD :]
+        if state.published is not None:
+            heads.append(state.published)
+        if event is not None and not state.log.leads_to(heads, event):
+            heads = [*heads[1 - HEADS_IN_RECORD :], event]  # the tip of an old fork
         here, sign = self._key.address, self._key.sign
-        key, value = make_record(
-            state.id, state.topic, here, sign, state.record_number, list(heads)
-        )
+        key, value = make_record(state.id, state.topic, here, sign, state.record_number, heads)
         state.record = value
         state.record_put_ns = now_ns
         return self._held.storing.put(Cid(key), value)
