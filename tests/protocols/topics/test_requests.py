@@ -10,7 +10,14 @@ from shoal.base.units import S_NS
 from shoal.identity.topics.cid import Cid, cid_of
 from shoal.identity.topics.descriptors import ANYONE, EventLinking, PeerList
 from shoal.identity.topics.signing import core_cid, publish_event, signatures_hold
-from shoal.protocols.topics.commands import EventAccepted, Publish, PublishRefused
+from shoal.protocols.topics.commands import (
+    BEGINNING,
+    AddTopic,
+    EventAccepted,
+    Publish,
+    PublishRefused,
+    Subscribe,
+)
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (
@@ -21,6 +28,7 @@ from shoal.protocols.topics.messages import (
     RequestToPublish,
     Want,
 )
+from shoal.protocols.topics.state import NEW_MS
 from tests.support.topic_bench import (
     STAMP,
     START_MS,
@@ -137,8 +145,9 @@ def test_requests_are_refused_for_a_reason() -> None:
     assert of_kind(bench.sent_to(1), PublishAnswer)[-1].event is not None
 
 
-@pytest.mark.parametrize("restart", [False, True])
-def test_an_old_request_is_not_published_again(restart: bool) -> None:
+@pytest.mark.parametrize("rewind", [False, True], ids=["", "read from the beginning"])
+@pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
+def test_an_old_request_is_not_published_again(restart: bool, rewind: bool) -> None:
     topic, config = topic_by(0), TopicsConfig(events_bytes_max=3 * (ENTRY_BYTES + 64))
     id = id_of(topic)
     bench = author_of(topic, config)
@@ -150,15 +159,36 @@ def test_an_old_request_is_not_published_again(restart: bool) -> None:
         bench.command(Publish(id, b"%d" % number), number)
     bench.host.advance(2 * config.beat_ns)
     bench.finish()
+    if rewind:
+        bench.dht.values.clear()  # nobody has it any more
+        bench.command(Subscribe(id, BEGINNING), "s")
+        bench.host.advance(2 * config.beat_ns)
+        bench.finish()
     if restart:
         bench = TopicBench(0, config, disk=bench.host.disk, now_ns=bench.host.time_ns)
         bench.meet(1)
-        bench.says(1, JoinTopic(id, STAMP))
+    bench.says(1, JoinTopic(id, STAMP))
     bench.says(1, RequestToPublish(event, STAMP))
     bench.finish()
     refusal = of_kind(bench.sent_to(1), PublishAnswer)[-1]
     assert refusal.event is None
     assert refusal.reason.startswith("this event is too old")
+
+
+def test_a_publisher_that_lost_its_memory_takes_no_requests_from_before() -> None:
+    topic, config = topic_by(0, created_ms=START_MS - 10 * NEW_MS), TopicsConfig()
+    bench = TopicBench(0, config)
+    bench.command(AddTopic(topic))
+    bench.host.advance(2 * config.sync_patience_ns)
+    bench.meet(1)
+    bench.says(1, JoinTopic(id_of(topic), STAMP))
+    for age_ms in (3 * NEW_MS, 0):
+        event = request_by(1, id_of(topic), b"x", START_MS - age_ms)
+        bench.says(1, RequestToPublish(event, STAMP))
+        bench.finish()
+    before, since = of_kind(bench.sent_to(1), PublishAnswer)
+    assert before.reason.startswith("this event is too old")
+    assert since.event is not None
 
 
 def test_where_anyone_publishes_nobody_asks() -> None:

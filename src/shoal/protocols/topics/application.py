@@ -97,6 +97,8 @@ class Application:
             age_ms = now_ns // MS_NS - topic.metadata.created_ms
             # Nobody has published in a new one. In an old one we may have, and lost our memory.
             state.synced = age_ms < NEW_MS
+            if not state.synced:
+                state.log.sealed_ms = floor_of(now_ns // MS_NS)
         effects = [*held.save(state), *held.enter(state, now_ns)]
         return [*effects, *held.storing.put(id, block)]
 

@@ -43,6 +43,8 @@ class StoredTopic(msgspec.Struct, frozen=True, array_like=True):
     synced: bool = True
     """Whether all that this node published before is on this disk, or known not to exist; old
     folders do not say, and were read as if it were."""
+    sealed_ms: int = 0
+    """What is older may have been published, and forgotten; old folders have the floor only."""
 
 
 class _Numbers(msgspec.Struct, frozen=True, array_like=True):

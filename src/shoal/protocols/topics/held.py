@@ -72,8 +72,9 @@ class HeldTopics:
         """Keep a topic on disk."""
         log = state.log
         block, settled = encode_descriptor(state.topic), list(log.settled)[-SETTLED_MAX:]
-        stored = StoredTopic(block, log.floor_ms, state.pinned, settled, state.synced)
-        state.saved, state.saved_floor_ms = True, log.floor_ms
+        floors = log.floor_ms, log.sealed_ms
+        stored = StoredTopic(block, floors[0], state.pinned, settled, state.synced, floors[1])
+        state.saved, state.saved_floors = True, floors
         self.carried.remove(state.id)
         return [*self.archive.save_topic(state.id, stored), *self._save_topics()]
 

@@ -68,6 +68,9 @@ class TopicLog:
 
     def __init__(self, floor_ms: int = 0) -> None:
         self.floor_ms = floor_ms
+        self.sealed_ms = floor_ms
+        """The highest floor there ever was: what is older may have been published, and forgotten.
+        Unlike the floor, it never falls."""
         self.events: dict[Cid, Entry] = {}
         self.order: deque[Entry] = deque()
         """Those that are ready."""
@@ -188,6 +191,7 @@ class TopicLog:
     def raise_floor(self, floor_ms: int) -> None:
         """Do not speak of what is older any more."""
         self.floor_ms = max(self.floor_ms, floor_ms)
+        self.sealed_ms = max(self.sealed_ms, floor_ms)
 
     def forget_oldest(self) -> Entry | None:
         """Let go of the event that was ready first; None if there is none."""

@@ -176,6 +176,7 @@ class TopicNode:
         state = self._held.open(id, topic, stored.floor_ms)
         state.pinned = state.pinned or stored.pinned
         state.saved, state.synced = True, stored.synced
+        state.log.sealed_ms = max(state.log.sealed_ms, stored.sealed_ms)
         for settled in stored.settled:
             state.log.settle(Cid(settled))
         return []

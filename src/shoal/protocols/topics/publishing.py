@@ -300,7 +300,7 @@ class Publishing:
             return []  # it asks again
         linking = state.topic.metadata.event_linking
         problem = ""
-        if event.metadata.created_ms < state.log.floor_ms or state.log.knows(core):
+        if event.metadata.created_ms < state.log.sealed_ms or state.log.knows(core):
             problem = "this event is too old: it may have been published before"
         elif event.metadata.created_ms > now_ns // MS_NS + self._config.future_ms:
             problem = "this event is dated ahead of the publisher's clock: set the author's"

@@ -46,8 +46,8 @@ class TopicState:
         self.pinned = False
         self.saved = False
         """Whether the topic is on disk: others are carried for others only,"""
-        self.saved_floor_ms = 0
-        """and with which floor."""
+        self.saved_floors = (0, 0)
+        """and with which floors."""
         self.log = TopicLog(floor_ms)
         self.cursors = Cursors(id, self.log)
         self.tree = Tree(id, topic, here, links, self.greet, rng, config)

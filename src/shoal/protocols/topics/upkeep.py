@@ -52,7 +52,7 @@ class Upkeep:
                 state.record_due_ns = now_ns
             if state.record_due_ns is not None and now_ns >= state.record_due_ns:
                 effects += self._put_record(state, None, now_ns)
-        if state.saved and state.log.floor_ms != state.saved_floor_ms:
+        if state.saved and (state.log.floor_ms, state.log.sealed_ms) != state.saved_floors:
             effects += self._held.save(state)
         if tree.is_root:
             effects += self._keep_alive(state, now_ns)
