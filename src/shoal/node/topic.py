@@ -87,7 +87,7 @@ class Topic:
     async def publish(self, payload: bytes, *, parent: AnyCid | None = None) -> PublishedEvent:
         """Add an event; returns when it has its place in the topic, and is on its way.
 
-        A node that may not publish asks one that may, up the tree. On a node with a folder, what
+        A node that may not publish asks one that may, in the tree. On a node with a folder, what
         was published survives a crash; `await event.stored(replicas)` waits for other nodes.
         The parent is for topics with CUSTOM linking: the event that this one follows.
         """

@@ -77,9 +77,11 @@ def test_what_nobody_asked_for_is_counted(message: Message, reason: str) -> None
     assert bench.rejected() == [reason]
 
 
-def test_a_request_comes_from_below_only() -> None:
+def test_a_request_comes_from_neighbours_only() -> None:
     bench = reader()
     bench.says(0, RequestToPublish(request_by(4, ID, b"x"), STAMP))
+    assert bench.rejected() == []
+    bench.says(4, RequestToPublish(request_by(4, ID, b"x"), STAMP))
     assert bench.rejected() == ["no-neighbour"]
 
 

@@ -87,6 +87,12 @@ class TopicsConfig(msgspec.Struct, frozen=True):
     request_refill_ns: int = 20 * MS_NS
     """Requests of one author that a publisher takes: 100 at once, then 50 a second."""
 
+    spread_burst: int = 20
+    spread_refill_ns: int = 200 * MS_NS
+    """Requests of one topic that a node sends to all its children, because it does not know which
+    of them leads to a publisher: 20 at once, then 5 a second. Each may go through the whole
+    tree."""
+
     orphans_max: int = 64
     """Events that wait until the one they shall follow was fetched: authors can be made up, and
     each event may have half a MiB."""

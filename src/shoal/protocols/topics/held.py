@@ -219,6 +219,7 @@ class HeldTopics:
         for_log = not entry.asked or state.fetches.for_log(entry.id)
         if not entry.asked:
             state.log.heard(entry)
+            state.publisher_at = entry.source
         tokens = state.fetches.came(entry.id)
         effects = found(entry.id, entry.event, tokens)
         effects += self._keep(state, entry, block, for_log, now_ns)

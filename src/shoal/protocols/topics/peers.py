@@ -250,7 +250,7 @@ class Peers:
         event = message.event
         if event.publisher is not None:
             return [Rejected(peer, "not-allowed")]
-        if peer not in state.tree.children:
+        if not state.tree.is_neighbour(peer):
             return self._stranger(state, peer, now_ns)
         id = descriptor_cid(event)
         publishing = self._held.publishing

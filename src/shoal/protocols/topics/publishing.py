@@ -2,7 +2,9 @@
 
 A publisher links an event, signs it, and has it on disk before anybody hears of it: so a crash
 never makes it say two things after one. Whoever may not publish asks up the tree, again and again,
-until its event comes down; publishers know an event by its core, and publish it once.
+until its event comes; publishers know an event by its core, and publish it once. A root that may
+not publish either, since others are named or the author is gone, asks down: where the last news
+came from, or everywhere.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of, show_cid
 from shoal.identity.topics.descriptors import EventDescriptor, EventLinking, EventMetadata
 from shoal.identity.topics.signing import core_cid, publish_event, sign_event
-from shoal.kernel.effects import Effect, Notify, SetTimer
+from shoal.kernel.effects import Effect, Notify, Send, SetTimer
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import EventPublished, Rejected
 from shoal.protocols.topics.archive import Archive
 from shoal.protocols.topics.commands import EventAccepted, PublishRefused
-from shoal.protocols.topics.config import TopicsConfig
+from shoal.protocols.topics.config import TOPICS_MAX, TopicsConfig
 from shoal.protocols.topics.log import Entry
-from shoal.protocols.topics.messages import PublishAnswer, RequestToPublish
+from shoal.protocols.topics.messages import PublishAnswer, RequestToPublish, Rpc
 from shoal.protocols.topics.state import TopicState, may_request
 from shoal.protocols.topics.tree import say, stamp
 
@@ -64,6 +66,15 @@ class _Request(msgspec.Struct):
     parent: Cid | None
     token: Hashable
     until_ns: int
+    again: bool = False
+    """It was sent before."""
+
+
+class _Route(msgspec.Struct):
+    """A request of somebody else on its way."""
+
+    asker: NodeId
+    passed_ns: int
 
 
 class Publishing:
@@ -82,8 +93,9 @@ class Publishing:
         self._cores: dict[Cid, None] = {}  # of all those
         self._waiting: dict[Cid, list[tuple[EventDescriptor, Cid | None, Hashable]]] = {}
         self._requests: dict[Cid, _Request] = {}
-        self._routes: dict[Cid, NodeId] = {}  # by core: whom an answer goes to
+        self._routes: dict[Cid, _Route] = {}  # by core
         self._quota = RateLimit(config.request_burst, config.request_refill_ns, AUTHORS_MAX)
+        self._spread = RateLimit(config.spread_burst, config.spread_refill_ns, TOPICS_MAX)
 
     # Our own application
 
@@ -256,19 +268,18 @@ class Publishing:
         return None if request is None else request.topic
 
     def ask(self, state: TopicState, core: Cid, now_ns: int) -> list[Effect]:
-        """Send a request up the tree, again and again."""
+        """Send a request towards a publisher, again and again."""
         request = self._requests[core]
         if now_ns >= request.until_ns:
             del self._requests[core]
             seconds = self._config.request_patience_ns / 1e9
-            problem = f"no publisher answered within {seconds:g} s: is one of them running?"
+            problem = f"no publisher answered within {seconds:g} s: is one of them in the topic?"
             return [Notify(PublishRefused(state.id, problem, request.token))]
         timer = SetTimer((REQUEST, core), self._config.request_retry_ns)
-        parent = state.tree.parent
-        if parent is None:
-            return [timer]
+        peers = self._towards_publisher(state, None, request.again, now_ns)
+        request.again = request.again or bool(peers)
         message = RequestToPublish(request.event, stamp(now_ns), request.parent)
-        return [timer, say(parent, message)]
+        return [timer, Send(Rpc((message,)), peers)] if peers else [timer]
 
     def ask_again(self, state: TopicState, now_ns: int) -> list[Effect]:
         """There is a parent to ask."""
@@ -285,7 +296,7 @@ class Publishing:
         parent: Cid | None,
         now_ns: int,
     ) -> list[Effect]:
-        """Somebody below wants an event published; its signature holds."""
+        """A neighbour wants an event published; its signature holds."""
         core = core_cid(event)
         known = state.log.of_core(core)
         if known is not None:
@@ -295,7 +306,8 @@ class Publishing:
         if not may_request(state.topic, event.author):
             return [Rejected(peer, "may-not-request")]
         if not state.may_publish:
-            return self._pass_on(state, peer, core, RequestToPublish(event, stamp(now_ns), parent))
+            message = RequestToPublish(event, stamp(now_ns), parent)
+            return self._pass_on(state, peer, core, message, now_ns)
         if not state.synced:
             return []  # it asks again
         linking = state.topic.metadata.event_linking
@@ -313,27 +325,48 @@ class Publishing:
         return self._place_after(state, event, parent, None, peer, now_ns)
 
     def _pass_on(
-        self, state: TopicState, peer: NodeId, core: Cid, message: RequestToPublish
+        self, state: TopicState, peer: NodeId, core: Cid, message: RequestToPublish, now_ns: int
     ) -> list[Effect]:
-        parent = state.tree.parent
-        if parent is None or parent == peer:
+        before = self._routes.get(core)
+        if before is not None and now_ns < before.passed_ns + self._config.request_retry_ns // 2:
+            return []  # nobody asks again so soon: it went round a loop in the tree
+        peers = self._towards_publisher(state, peer, before is not None, now_ns)
+        if not peers:
             return []  # nobody to ask: the asker will try again
         self._routes.pop(core, None)
-        self._routes[core] = peer
+        self._routes[core] = _Route(peer, now_ns)
         if len(self._routes) > self._config.requests_max:
             del self._routes[next(iter(self._routes))]
-        return [say(parent, message)]
+        return [Send(Rpc((message,)), peers)]
+
+    def _towards_publisher(
+        self, state: TopicState, asker: NodeId | None, again: bool, now_ns: int
+    ) -> tuple[NodeId, ...]:
+        """Up the tree; from the root, or if it comes from above, down: where the last news came
+        from, or to all children, if that is not known or did not help."""
+        parent = state.tree.parent
+        if parent is not None and parent != asker:
+            return (parent,)
+        below = tuple([child for child in state.tree.children if child != asker])
+        there = tuple([child for child in below if child == state.publisher_at])
+        if below and (again or not there) and self._spread.allow(state.id, now_ns):
+            return below
+        return there
 
     def answered(
         self, state: TopicState, peer: NodeId, answer: PublishAnswer, now_ns: int
     ) -> list[Effect]:
-        """A request was answered from above. What was published comes down by itself, or is asked
-        for; a refusal goes to whoever asked."""
-        if peer != state.tree.parent:
+        """A request was answered. What was published comes by itself, or is asked for; a refusal
+        goes to whoever asked. Of those that were all asked any could refuse in the place of a
+        publisher: only one that news comes from is believed."""
+        known = peer in (state.tree.parent, state.publisher_at)
+        if not state.tree.is_neighbour(peer) or (answer.event is None and not known):
             return [Rejected(peer, "not-a-parent")]
         request = self._requests.get(answer.core)
-        route = self._routes.pop(answer.core, None)
-        effects: list[Effect] = [] if route is None else [say(route, answer)]
+        route = self._routes.get(answer.core)
+        effects: list[Effect] = [] if route is None else [say(route.asker, answer)]
+        if answer.event is None:
+            self._routes.pop(answer.core, None)
         if request is None:
             return effects
         if answer.event is not None:

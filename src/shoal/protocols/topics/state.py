@@ -75,6 +75,8 @@ class TopicState:
         """A greeting is due between two beats."""
         self.used_ns = 0
         """When somebody here last had a reason to be in the tree."""
+        self.publisher_at: NodeId | None = None
+        """The neighbour that brought the last news: on that side there is a publisher."""
         self.unpublished: list[Cid] = []
         """Our own events that are not on disk yet, oldest first."""
         self.created_ms = 0
