@@ -190,7 +190,7 @@ def test_a_name_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) ->
     assert "  name: 'meta-\\x1b[2J\\nstra\\xdfe'" in capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("typed", ["0x{}", "{}\n", " {} \n"])
+@pytest.mark.parametrize("typed", ["0x{}", "0X{}", "{}\n", " {} \n"])
 def test_bytes_come_from_stdin(typed: str) -> None:
     vector = BLOCKS["meta"]
     result = CliRunner().invoke(

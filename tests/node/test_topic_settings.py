@@ -52,6 +52,8 @@ def test_sub_topics_are_named_by_cid_or_topic() -> None:
         ({"linking": "LAST_SEEN"}, "give shoal.LAST_SEEN or shoal.CUSTOM"),
         ({"sub_topics": {"meta": TOPIC_CID}}, "'meta' is made with the topic"),
         ({"sub_topics": {"x": 7}}, "sub_topics=7: give a CID"),
+        ({"sub_topics": {5: TOPIC_CID}}, "sub_topics: 5 is no name: give some text"),
+        ({"sub_topics": [TOPIC_CID]}, "give a dict, of names and CIDs or topics"),
     ],
 )
 def test_what_cannot_be_is_named_with_a_remedy(given: dict[str, Any], complaint: str) -> None:
@@ -64,6 +66,13 @@ def test_what_cannot_be_is_named_with_a_remedy(given: dict[str, Any], complaint:
 def test_a_topic_has_a_name(name: Any) -> None:
     with pytest.raises(UsageError, match="give it some text"):
         asyncio.run(create_topic(None, name, settings()))  # type: ignore[arg-type]
+
+
+def test_a_name_leaves_room_for_the_meta_topics() -> None:
+    with pytest.raises(
+        UsageError, match=r"a topic's name has at most 1019 bytes, 'x{40}'\.\.\. has"
+    ):
+        asyncio.run(create_topic(None, 1020 * "x", settings()))  # type: ignore[arg-type]
 
 
 def test_a_cid_may_be_text_bytes_or_an_event() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.errors import TopicUnavailable
+from shoal.base.errors import TopicUnavailable, UsageError
 from shoal.base.units import S_NS
 from shoal.identity.topics.cid import cid_of, show_cid
 from shoal.node import ANYONE, Node
@@ -87,6 +87,20 @@ def test_a_checkpoint_that_nobody_has_is_waited_for_and_says_so(
             with pytest.raises(TopicUnavailable, match=f"{gone}, the checkpoint: iterate on"):
                 await take(events, 1)
             assert events.waits_for == gone
+
+    in_town(tmp_path, scenario, *NAMES[:3])
+
+
+def test_a_checkpoint_of_another_topic_is_refused(tmp_path: Path) -> None:
+    async def scenario(one: Node, author: Node, other: Node) -> None:
+        topic, wrong = await author.create_topic("news"), await author.create_topic("weather")
+        event = await wrong.publish(b"rain")
+        await event.stored()
+        refused = f"start={event.cid} is an event of topic {wrong.cid}, not of {topic.cid}"
+        for node in (author, other):
+            async with (await node.topic(topic.cid)).subscribe(start=event) as events:
+                with pytest.raises(UsageError, match=refused):
+                    await take(events, 1)
 
     in_town(tmp_path, scenario, *NAMES[:3])
 

@@ -56,7 +56,7 @@ def decode(
 def _bytes(text: str) -> bytes:
     from shoal.base.errors import UsageError
 
-    digits = "".join(text.split()).removeprefix("0x")
+    digits = "".join(text.split()).removeprefix("0x").removeprefix("0X")
     try:
         raw = bytes.fromhex(digits)
     except ValueError:

@@ -16,9 +16,11 @@ from shoal.identity.topics.descriptors import (
     EventLinking,
     PeerList,
     TopicDescriptor,
+    check_text,
     new_meta_topic,
     new_topic,
 )
+from shoal.identity.topics.limits import NAME_BYTES_MAX
 from shoal.node.topic_events import Event, PublishedEvent
 from shoal.node.topic_reading import read_back
 from shoal.node.topic_subscription import QUEUE_EVENTS_MAX, TopicSubscription
@@ -205,20 +207,16 @@ class TopicSettings:
         if not isinstance(linking, EventLinking):
             raise UsageError(f"linking={linking!r}: give shoal.LAST_SEEN or shoal.CUSTOM")
         self.linking = linking
-        self.sub_topics = tuple(
-            [
-                (name, sub.id if isinstance(sub, Topic) else cid_of_any("sub_topics", sub))
-                for name, sub in (sub_topics or {}).items()
-            ]
-        )
-        if META in (sub_topics or {}):
-            raise UsageError(f"sub_topics: {META!r} is made with the topic: name yours otherwise")
+        self.sub_topics = _sub_topics({} if sub_topics is None else sub_topics)
 
 
 async def create_topic(topics: NodeTopics, name: str, settings: TopicSettings) -> Topic:
     """A new topic, and the meta topic that will tell of its versions."""
     if not isinstance(name, str) or not name:
         raise UsageError(f"a topic's name is {name!r}: give it some text")
+    check_text(
+        "a topic's name", name, NAME_BYTES_MAX - len(f"{META}-")
+    )  # the meta topic's is longer
     meta, _ = await topics.add(new_meta_topic(name, topics.author, _now_ms()))
     return await _add(topics, name, meta, settings, None)
 
@@ -266,6 +264,19 @@ def start_of(given: AnyCid) -> Start:
         raise UsageError(
             f"start={given!r}: give 'latest', 'earliest', or the checkpoint of an event ({error})"
         ) from None
+
+
+def _sub_topics(given: Mapping[str, AnyCid | Topic]) -> tuple[tuple[str, Cid], ...]:
+    if not isinstance(given, Mapping):
+        raise UsageError(f"sub_topics={given!r}: give a dict, of names and CIDs or topics")
+    if META in given:
+        raise UsageError(f"sub_topics: {META!r} is made with the topic: name yours otherwise")
+    found: list[tuple[str, Cid]] = []
+    for name, sub in given.items():
+        if not isinstance(name, str):
+            raise UsageError(f"sub_topics: {name!r} is no name: give some text")
+        found.append((name, sub.id if isinstance(sub, Topic) else cid_of_any("sub_topics", sub)))
+    return tuple(found)
 
 
 def _publishers(given: Peers) -> PeerList:

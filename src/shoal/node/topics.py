@@ -301,7 +301,13 @@ class NodeTopics:
             " address under [[dht.bootstrap]] in the network file?"
         )
 
-    def _start_missing(self, topic: Cid, start: Cid) -> TopicUnavailable:
+    def _start_missing(self, topic: Cid, missing: StartMissing) -> ShoalError:
+        start, of_topic = missing.id, missing.of_topic
+        if of_topic is not None:
+            return UsageError(
+                f"start={show_cid(start)} is an event of topic {show_cid(of_topic)}, not of"
+                f" {show_cid(topic)}: give the checkpoint of one of its own"
+            )
         patience_s = self.machine.config.gap_patience_ns / S_NS
         return TopicUnavailable(
             f"topic {show_cid(topic)}: nobody who could be reached for {patience_s:g} s has event"
@@ -329,7 +335,7 @@ class NodeTopics:
             self._ready.set()
         elif kind is StartMissing:
             source = event.subscription
-            source.failed(self._start_missing(source.topic, event.id))
+            source.failed(self._start_missing(source.topic, event))
         elif isinstance(getattr(event, "token", None), _Question):
             if isinstance(event.token, Source) and event.token not in self._sources:
                 self._host.command(self.machine, Unsubscribe(event.token))  # nobody waited for it

@@ -217,6 +217,21 @@ def test_after_an_event_that_nobody_has_nothing_is_told() -> None:
     assert bench.told(StartMissing) == [StartMissing("after", gone)]
 
 
+@pytest.mark.parametrize("held", [True, False], ids=["held", "in the DHT"])
+def test_after_an_event_of_another_topic_nothing_will_ever_come(held: bool) -> None:
+    bench = reader()
+    elsewhere = event_by(0, ID, b"elsewhere")
+    if held:
+        bench.command(AddTopic(TOPIC))
+        bench.command(Publish(ID, b"mine"))
+        elsewhere = next(iter(bench.state(ID).log.events.values())).event
+    else:
+        bench.dht.keep(id_of(elsewhere), encode_descriptor(elsewhere))
+    bench.command(Subscribe(OTHERS_ID, id_of(elsewhere)), "after")
+    bench.host.advance(bench.machine.config.want_timeout_ns)
+    assert bench.told(StartMissing)[0] == StartMissing("after", id_of(elsewhere), ID)
+
+
 def test_an_event_that_came_after_it_was_given_up_closes_the_gap() -> None:
     bench = reader()
     late = event_by(1, OTHERS_ID, b"late")

@@ -168,6 +168,10 @@ class Application:
         effects += [*self._held.save(state), *self._held.enter(state, now_ns)]
         if command.start != LIVE:
             effects += self._held.watch(state, now_ns)  # the tree may have lost the last event
+        for other in self._held.states.values():
+            if command.start in other.log.events and other is not state:
+                assert isinstance(command.start, bytes)  # an event, and not of this topic
+                effects += state.cursors.missing(Cid(command.start), other.id)
         effects += self._held.need_absent(state, now_ns)
         return [*effects, *state.cursors.tell(now_ns)]
 

@@ -115,12 +115,15 @@ class EventArrived(msgspec.Struct, frozen=True, gc=False):
 
 
 class StartMissing(msgspec.Struct, frozen=True, gc=False):
-    """Told: nobody has had the event that a subscription begins after, for gap_patience_ns. It is
-    looked for as long as the subscription lives, and this told again each time."""
+    """Told: nobody has had the event that a subscription begins after, for gap_patience_ns; or at
+    once, that it is of another topic. It is looked for as long as the subscription lives, and this
+    told again each time."""
 
     subscription: Hashable
     """The token of its Subscribe."""
     id: Cid
+    of_topic: Cid | None = None
+    """The topic that it is of, if that is another one: it will never be here."""
 
 
 class EventAccepted(msgspec.Struct, frozen=True, gc=False):

@@ -72,9 +72,9 @@ class Cursors:
         cursor = self._cursors.get(token)
         return cursor.after if cursor is not None and cursor.waits else None
 
-    def missing(self, start: Cid) -> list[Effect]:
-        """Nobody has an event; tell those who wait for it."""
-        return [Notify(StartMissing(cursor.token, start)) for cursor in self.waiting(start)]
+    def missing(self, start: Cid, of_topic: Cid | None = None) -> list[Effect]:
+        """Nobody has an event, or it is of another topic; tell those who wait for it."""
+        return [Notify(StartMissing(one.token, start, of_topic)) for one in self.waiting(start)]
 
     def grant(self, token: Hashable, events: int, now_ns: int) -> list[Effect]:
         """A subscription may be told more."""

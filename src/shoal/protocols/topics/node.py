@@ -256,7 +256,10 @@ class TopicNode:
     ) -> list[Effect]:
         event = event_in(values)
         if event is None or event.topic != state.id or state.has(id):
-            return self._not_in_dht(state, id, now_ns)
+            effects = self._not_in_dht(state, id, now_ns)
+            if event is not None and event.topic != state.id:
+                effects += state.cursors.missing(id, event.topic)
+            return effects
         # Whoever named it may have put it there, too: it is checked as if a peer had brought it.
         effects = self._held.admit(state, self.node, id, event, values[0], True, now_ns)
         if id in state.fetches and id not in self._held.intake:
