@@ -4,17 +4,17 @@
     .venv/bin/python campaigns/prediction.py --overlays 3  the same in a third of it
     .venv/bin/python campaigns/prediction.py --sizes 32,64 --jitter-ms 10 --json
 
-The published procedure (thesis, section 5.4.4): nine overlays of each size over 16 AWS regions; after
-a run, Dijkstra over the tracker's graph with delays between data centres that had been pinged, held
-against the mean delay measured with two messages a node. The differences of seven sizes are 1.24 %
-in the mean over WebRTC, and 3.95 % over WebSocket. `shoal lab report` does that.
+The published procedure (thesis, section 5.4.4): nine overlays of each size over 16 AWS regions;
+after a run, Dijkstra over the tracker's graph with delays between data centres that had been
+pinged, held against the mean delay measured with two messages a node. The differences of seven
+sizes are 1.24 % in the mean over WebRTC, and 3.95 % over WebSocket. `shoal lab report` does that.
 
 Here every overlay is `scenarios/streams-prediction.toml`: built by the tracker, one after the other
 joins, nodes measure round trips with Ping and Pong and report them for a minute, and the running
 tracker gives its estimate before the first message. Then 64 nodes drawn at random publish eight
-messages each. Two errors are shown, each as a mean of absolute values (MAPE): of the overlays' means,
-and of each publisher's mean delay to all others. That neither is above the published one of another
-estimate is our own claim: the exit code is 1 if one of them is 1.24 % or more for some size.
+messages each. Two errors are shown, each as a mean of absolute values (MAPE): of the overlays'
+means, and of each publisher's mean delay to all others. That neither is above the published one of
+another estimate is our own claim: the exit code is 1 if one is 1.24 % or more for some size.
 """
 
 from __future__ import annotations
