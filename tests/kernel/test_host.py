@@ -283,11 +283,32 @@ def test_queue_marks_reach_every_claimant_once_and_nobody_else() -> None:
     assert stranger.inputs == []
 
 
-def test_reading_is_paused_and_resumed() -> None:
-    machine = Scripted()
-    host = host_of(machine)
-    host.command(machine, [PauseReading(PEER), PauseReading(OTHER_PEER), ResumeReading(PEER)])
-    assert list(host.paused) == [OTHER_PEER]
+def test_a_link_is_read_again_when_all_machines_that_paused_it_have_resumed() -> None:
+    first, second = Scripted((Note,)), Scripted((Echo,))
+    host = host_of(first, second)
+    host.link_opened(PEER)
+    host.command(first, [PauseReading(PEER), PauseReading(PEER)])
+    host.command(second, [PauseReading(PEER)])
+    host.command(first, [ResumeReading(PEER), ResumeReading(PEER)])
+    assert list(host.paused) == [PEER], "the second one cannot take more"
+    host.command(second, [ResumeReading(PEER)])
+    assert not host.paused
+
+
+def test_a_pause_ends_with_its_link() -> None:
+    first, second = Scripted((Note,)), Scripted((Echo,))
+    host = host_of(first, second)
+    host.command(first, [PauseReading(PEER)])
+    assert not host.paused, "there is no link yet"
+    host.link_opened(PEER)
+    host.command(first, [PauseReading(PEER)])
+    host.link_closed(PEER, "lost")
+    host.link_opened(PEER)
+    host.command(second, [PauseReading(PEER)])
+    host.command(first, [ResumeReading(PEER)])
+    assert list(host.paused) == [PEER], "of the link before"
+    host.command(second, [ResumeReading(PEER)])
+    assert not host.paused
 
 
 def test_records_of_machines_and_of_the_host_end_up_in_one_place() -> None:

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from shoal.kernel.effects import PauseReading, ResumeReading
 from shoal.kernel.inputs import LinkClosed, LinkOpened, MessageReceived
 from shoal.kernel.records import LinkDown, LinkUp, Rejected
 from shoal.runtime import pairs
@@ -84,6 +85,31 @@ def test_what_is_said_later_does_not_overtake(crossing: Crossing, speaker: int, 
         for one in (alice, bob):
             assert not one.recorded(LinkDown)
             assert not one.recorded(Rejected)
+
+    perform(scenario)
+
+
+def test_a_pause_holds_over_both_and_ends_for_the_one_that_is_left(
+    crossing: Crossing, speaker: int, first: int
+) -> None:
+    async def scenario(world: World) -> None:
+        alice, bob = await two(world, speaker)
+        crossing.plan(alice, HANDSHAKE, None)
+        await dial_both(alice, bob, first)
+        bob.do(PauseReading(alice.id))
+        crossing.wires(alice)[0].go_on()
+        alice.send(bob, 2)
+        await all_that_can()
+        assert bob.machine.notes() == []
+        bob.do(ResumeReading(alice.id))
+        await until(lambda: bob.machine.notes() == [1, 2])
+        await until(lambda: open_links(alice) == open_links(bob) == 1)
+        bob.do(PauseReading(alice.id))
+        alice.send(bob, 3)
+        await all_that_can()
+        assert bob.machine.notes() == [1, 2]
+        bob.do(ResumeReading(alice.id))
+        await until(lambda: bob.machine.notes() == [1, 2, 3])
 
     perform(scenario)
 

@@ -99,12 +99,14 @@ class Notify(Effect, frozen=True, gc=False):
 
 
 class PauseReading(Effect, frozen=True, gc=False):
-    """Take no more messages from this peer: let its own queue fill."""
+    """Take no more messages from this peer, of any kind: let its own queue fill. What was read
+    already still comes. The link is read again when every machine that paused it has resumed; its
+    end ends the pause."""
 
     peer: NodeId
 
 
 class ResumeReading(Effect, frozen=True, gc=False):
-    """Read from this peer again."""
+    """Read from this peer again, as far as this machine is concerned."""
 
     peer: NodeId

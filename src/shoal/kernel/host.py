@@ -96,6 +96,7 @@ class Host(ABC):
         "_busy",
         "_execute",
         "_inbox",
+        "_pausing",
         "_routes",
         "_soft",
         "limits",
@@ -117,6 +118,7 @@ class Host(ABC):
         self._inbox: deque[tuple[int, Input]] = deque()
         self._busy = False
         self._asking: dict[int, None] = {}  # machines that hold verdicts
+        self._pausing: dict[NodeId, dict[int, None]] = {}  # machines that have a link not read
         self._execute = self._effects
         self._routes = _routes(tuple([tuple(machine.accepts) for machine in self.machines]))
 
@@ -136,8 +138,8 @@ class Host(ABC):
             Verify: cls.verify,
             CheckAccess: cls._check_access,
             Notify: cls.notify,
-            PauseReading: lambda self, slot, effect: self.pause_reading(effect.peer, paused=True),
-            ResumeReading: lambda self, slot, effect: self.pause_reading(effect.peer, paused=False),
+            PauseReading: cls._pause,
+            ResumeReading: cls._resume,
             **dict.fromkeys(RECORD_TYPES, cls.record),
         }
 
@@ -174,6 +176,7 @@ class Host(ABC):
     def link_closed(self, peer: NodeId, reason: str, unsent: Unsent = ()) -> None:
         """A connection that was up is gone; `unsent` is what the driver still held for it and
         gives back to the machines that sent it."""
+        self._pausing.pop(peer, None)
         self.record(HOST, LinkDown(peer, reason))
         self._feed_all(self.links.closed(peer, reason, unsent))
 
@@ -298,6 +301,26 @@ class Host(ABC):
         if self._soft:
             self.links.use(effect.peers)
         self.send(slot, effect)
+
+    def _pause(self, slot: int, effect: PauseReading) -> None:
+        peer = effect.peer
+        if not self.links.is_up(peer):
+            return  # the next link to it begins anew
+        pausing = self._pausing.setdefault(peer, {})
+        pausing[slot] = None
+        if len(pausing) == 1:
+            self.pause_reading(peer, paused=True)
+
+    def _resume(self, slot: int, effect: ResumeReading) -> None:
+        """All machines share the link: it is read again when none of them has it paused."""
+        peer = effect.peer
+        pausing = self._pausing.get(peer)
+        if pausing is None or slot not in pausing:
+            return
+        del pausing[slot]
+        if not pausing:
+            del self._pausing[peer]
+            self.pause_reading(peer, paused=False)
 
     def _check_access(self, slot: int, effect: CheckAccess) -> None:
         self._asking[slot] = None

@@ -79,7 +79,7 @@ class RuntimeHost(Host):
         self._wanted_back = WantedBack(codecs, self.machines, wanted_back or {})
         self._timers = Timers(partial(self._guard, self.timer_fired))
         self._since_s: dict[NodeId, float] = {}
-        self._pairs = Pairs(self._keep)
+        self._pairs = Pairs(self._keep, self._pausing)
         self._malformed: dict[NodeId, int] = {}
         self._verifier = Verifier(self._verified)
         self._disk = None if disk is None else DiskThread(disk, partial(self._guard, self.feed))
@@ -184,8 +184,8 @@ class RuntimeHost(Host):
 
     def pause_reading(self, peer: NodeId, *, paused: bool) -> None:
         link = self.connections.get(peer)
-        if link is not None:
-            link.pause_reading() if paused else link.resume_reading()
+        for each in () if link is None else self._pairs.readable(link):
+            each.pause_reading() if paused else each.resume_reading()
 
     # Links: what a transport tells
 

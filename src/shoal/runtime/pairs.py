@@ -17,7 +17,7 @@ have said LAST is closed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 
 import msgspec
@@ -38,6 +38,8 @@ class Pair(msgspec.Struct, eq=False):
 
     kept: Link
     spare: Link
+    paused: Container[NodeId]
+    """Peers of whom nothing is to be read."""
     moved: bool = False
     """We have said LAST: all that we say goes over the kept one."""
     ended: bool = False
@@ -52,18 +54,21 @@ class Pair(msgspec.Struct, eq=False):
     def release(self) -> None:
         """All that was said before is here, or will never be: read on."""
         held, self.held = self.held, None
-        if held is not None:
-            for tell in held:
-                tell()
+        for tell in held or ():
+            tell()
+        if self.kept.peer.node not in self.paused:
             self.kept.resume_reading()
+            self.spare.resume_reading()  # if it is the one that is left, of a pause that is over
 
 
 class Pairs:
     """The peers to whom there are two."""
 
-    def __init__(self, use: Callable[[Link], None]) -> None:
-        """`use` has all that is said from now on go over a connection."""
+    def __init__(self, use: Callable[[Link], None], paused: Container[NodeId]) -> None:
+        """`use` has all that is said from now on go over a connection. Nothing is to be read of
+        those who are paused, over neither of the two."""
         self._use = use
+        self._paused = paused
         self._pairs: dict[NodeId, Pair] = {}
 
     def __contains__(self, link: Link) -> bool:
@@ -71,8 +76,18 @@ class Pairs:
 
     def join(self, kept: Link, spare: Link) -> None:
         """There are two now."""
-        self._pairs[kept.peer.node] = Pair(kept, spare)
+        peer = kept.peer.node
+        self._pairs[peer] = Pair(kept, spare, self._paused)
+        for link in (kept, spare) if peer in self._paused else ():
+            link.pause_reading()
         kept.send(NUMBER, BOTH)
+
+    def readable(self, link: Link) -> tuple[Link, ...]:
+        """This one, or both, but for one that has to wait for the other's last word."""
+        pair = self._of(link)
+        if pair is None:
+            return (link,)
+        return (pair.kept, pair.spare) if pair.held is None else (pair.spare,)
 
     def part(self, peer: NodeId) -> Pair | None:
         """There is one, or none: the pair that was, for its release."""
