@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.identity.stream_message import Position
+from shoal.protocols.streams.chains import ChainTable
+from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.ordering import WAITING_BYTES_MIN, ChainOrder, Delivery
 from tests.support.streams import message_id, placed
@@ -73,6 +76,20 @@ def test_the_first_message_after_our_time_began_waits_for_the_one_before() -> No
     order = ChainOrder(BASELINE)
     assert order.arrived(delivery(START + 5, START + 2)) == []
     assert times(order.arrived(delivery(START + 2, None))) == [2, 5]
+
+
+@pytest.mark.parametrize("behind_ms", [0, 1, 50_000])
+def test_a_message_that_names_itself_or_a_later_one_as_previous_waits_for_neither(
+    behind_ms: int,
+) -> None:
+    table = ChainTable(NodeConfig(), START)
+    liar = delivery(START + 5, START + 5 + behind_ms)
+    assert table.take(liar.message)
+    assert table.ready(liar) == [], "what was before it may be missing"
+    (gap,) = table.gaps(liar.message.chain)
+    assert gap == (BASELINE, liar.message.before) == (BASELINE, (START + 5, -1))
+    assert times(table.give_up(liar.message.chain, gap[1])) == [5]
+    assert table.gaps(liar.message.chain) == []
 
 
 def test_what_waits_is_counted_in_bytes_with_what_is_around_them() -> None:

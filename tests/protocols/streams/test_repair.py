@@ -15,11 +15,13 @@ from tests.support.streams import (
     ALICE,
     BOB,
     CAROL,
+    DAVE,
     ME,
     NOW_MS,
     NOW_NS,
     STREAM,
     message_id,
+    node,
     placed,
     sent,
 )
@@ -169,16 +171,27 @@ def test_what_waits_behind_an_old_copy_is_let_go_too() -> None:
     assert given == [-90, -70, 5, 6]
 
 
+def waits(shop: Shop, publisher: NodeId, chain: str = "c") -> bool:
+    """A message behind a gap, of a chain of its own: whether it may wait."""
+    id = message_id(chain=chain, timestamp_ms=NOW_MS + 5, publisher=publisher)
+    message = placed(id, Position(NOW_MS + 4, 0), b"message")
+    shop.keep(message)
+    assert shop.table.ready(Delivery(message, 1, 0)) == []
+    return not shop.repair.relieve(message.chain)[1]
+
+
 def test_what_waits_in_all_chains_of_a_stream_is_bounded_too() -> None:
     shop = Shop(NodeConfig(waiting_bytes_max=3 * WAITING_BYTES_MIN + 100))
-    abandoned = []
-    for number in range(6):
-        id = message_id(chain=f"c{number}", timestamp_ms=NOW_MS + 5, publisher=CAROL)
-        message = placed(id, Position(NOW_MS + 4, 0), b"message")
-        shop.keep(message)
-        shop.table.ready(Delivery(message, 1, 0))
-        abandoned.append(len(shop.repair.relieve(message.chain)[1]))
-    assert abandoned == [0, 0, 0, 1, 1, 1]
+    publishers = [node(number) for number in range(50, 56)]
+    told = [waits(shop, publisher) for publisher in publishers]
+    assert told == [True, True, True, False, False, False]
+
+
+def test_one_publisher_may_take_half_of_what_may_wait() -> None:
+    shop = Shop(NodeConfig(waiting_bytes_max=4 * WAITING_BYTES_MIN + 100))
+    told = [waits(shop, CAROL, f"c{number}") for number in range(4)]
+    assert told == [True, True, False, False]
+    assert waits(shop, DAVE), "others have the other half"
 
 
 def test_a_new_neighbour_is_asked_for_what_the_others_did_not_have() -> None:

@@ -59,6 +59,7 @@ class ChainTable:
         "_searched_ns",
         "_states",
         "_waiting_bytes",
+        "_waiting_bytes_of",
         "baseline",
     )
 
@@ -70,6 +71,7 @@ class ChainTable:
         self._config = config
         self._old: Number = (since_ms - config.recent_ns // MS_NS, 0)  # by most publishers' clocks
         self._waiting_bytes = 0  # of all chains
+        self._waiting_bytes_of: dict[NodeId, int] = {}  # of each publisher with any
         self._newest: dict[Chain, Number] = {}  # of chains that are whole and delivered
         self._states: dict[Chain, ChainState] = {}  # of all others
         self._crowd: Counter[NodeId] | None = None  # chains of each publisher, when many are there
@@ -133,7 +135,7 @@ class ChainTable:
         waiting_bytes = order.waiting_bytes
         ready = order.arrived(delivery)
         if order.waiting_bytes != waiting_bytes:
-            self._waiting_bytes += order.waiting_bytes - waiting_bytes
+            self._count_waiting(chain, order.waiting_bytes - waiting_bytes)
         if state.is_whole():
             del self._states[chain]
             self._newest[chain] = state.detector.newest
@@ -145,21 +147,30 @@ class ChainTable:
             return []
         state = self._state(chain, upto)
         state.detector.abandon(upto)
-        self._waiting_bytes -= state.order.waiting_bytes
+        waiting_bytes = state.order.waiting_bytes
         ready = state.order.given_up(upto)
-        self._waiting_bytes += state.order.waiting_bytes
+        self._count_waiting(chain, state.order.waiting_bytes - waiting_bytes)
         return ready
 
     def too_much_waits_for(self, chain: Chain) -> Number | None:
-        """Up to where a chain has to be given up, if too much waits in it, or in all of them."""
+        """Up to where a chain has to be given up, if too much waits in it, or in all of them, or in
+        those of its publisher: one that makes gaps for sport takes no more than half."""
         state = self._states.get(chain)
         if state is None or state.order.waiting is None:
             return None
         config = self._config
-        crowded = state.order.waiting_bytes > config.waiting_bytes_per_chain_max
-        if not crowded and self._waiting_bytes <= config.waiting_bytes_max:
-            return None
-        return state.order.waited_for()
+        crowded = (
+            state.order.waiting_bytes > config.waiting_bytes_per_chain_max
+            or self._waiting_bytes > config.waiting_bytes_max
+            or 2 * self._waiting_bytes_of.get(chain[0], 0) > config.waiting_bytes_max
+        )
+        return state.order.waited_for() if crowded else None
+
+    def _count_waiting(self, chain: Chain, more_bytes: int) -> None:
+        self._waiting_bytes += more_bytes
+        of_publisher = self._waiting_bytes_of.pop(chain[0], 0) + more_bytes
+        if of_publisher:
+            self._waiting_bytes_of[chain[0]] = of_publisher
 
     def begin_delivery(self) -> None:
         """Subscribers came to a stream that we were in before: each chain goes on from here."""
@@ -248,7 +259,8 @@ class ChainTable:
             if number[0] < oldest_fresh_ms:
                 self._newest.pop(chain, None)
                 state = self._states.pop(chain, None)
-                self._waiting_bytes -= 0 if state is None else state.order.waiting_bytes
+                if state is not None:
+                    self._count_waiting(chain, -state.order.waiting_bytes)
         self.baseline = max(self.baseline, (oldest_fresh_ms, 0))
         self._crowd = None
 

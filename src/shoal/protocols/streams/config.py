@@ -118,9 +118,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     waiting_bytes_per_chain_max: int = 8 * MIB
     waiting_bytes_max: int = 32 * MIB
-    """What waits for a message before it, of one chain and of all chains of a stream, each message
-    with a KiB on top; then the gap is given up. While storage fills a gap, ten times as fast as a
-    chain of 50 messages of 2 kB a second goes on, 50 seconds of that chain can wait."""
+    """What waits for a message before it, of one chain and of all chains of a stream, of which half
+    may be of one publisher; each message with a KiB on top. Then the gap is given up. While storage
+    fills a gap, ten times as fast as a chain of 50 messages of 2 kB a second goes on, 50 seconds of
+    that chain can wait."""
 
     recent_ns: int = 60 * S_NS
     recent_bytes_max: int = 4 * MIB

@@ -17,6 +17,12 @@ Number = tuple[int, int]  # (timestamp_ms, sequence)
 BEGINNING: Number = (-1, 0)  # before every message
 
 
+def before_of(previous: Number, number: Number) -> Number:
+    """Where the message before one stands. A publisher that names one at its own place or behind
+    it contradicts itself: then the message stands for itself alone, and waits for none."""
+    return previous if previous < number else (number[0], number[1] - 1)
+
+
 class DuplicateDetector(msgspec.Struct, gc=False):
     """Seen positions of one chain, as sorted disjoint ranges (start, end]."""
 
@@ -48,10 +54,7 @@ class DuplicateDetector(msgspec.Struct, gc=False):
             return True
         if self.seen(number):
             return False
-        if before >= number:
-            # A publisher that contradicts itself: the message stands for itself alone.
-            before = (number[0], number[1] - 1)
-        self._merge(before, number)
+        self._merge(before_of(before, number), number)
         return True
 
     def abandon(self, upto: Number) -> None:

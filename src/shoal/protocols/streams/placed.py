@@ -10,7 +10,7 @@ import msgspec
 
 from shoal.base.ids import MessageId, NodeId
 from shoal.identity.stream_message import decode_body
-from shoal.protocols.streams.duplicates import BEGINNING, Number
+from shoal.protocols.streams.duplicates import BEGINNING, Number, before_of
 from shoal.protocols.streams.messages import Head, VerifiedMessage
 
 Chain = tuple[NodeId, int, str]  # publisher, partition, chain
@@ -35,7 +35,9 @@ def place(message: VerifiedMessage) -> PlacedMessage:
     id, previous = message.id, message.previous
     chain = (id.publisher, id.partition, id.chain)
     number = (id.timestamp_ms, id.sequence)
-    before = BEGINNING if previous is None else (previous.timestamp_ms, previous.sequence)
+    before = BEGINNING
+    if previous is not None:
+        before = before_of((previous.timestamp_ms, previous.sequence), number)
     return PlacedMessage(id, message.signed, chain, number, before, message, (chain, number))
 
 
