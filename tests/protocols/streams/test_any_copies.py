@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from shoal.base.ids import MessageId, NodeId
 from shoal.base.units import KIB, MS_NS
 from shoal.identity.stream_message import Position
-from shoal.kernel.effects import Notify, Verify
+from shoal.kernel.effects import Effect, Notify, PauseReading, ResumeReading, Verify
 from shoal.kernel.records import Delivered, Equivocation, ReceivedFirst
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.messages import Flood
@@ -31,7 +31,9 @@ from tests.support.streams import (
 )
 
 SMALL = NodeConfig(
-    pending_bytes_max=24 * KIB,
+    pending_bytes_low=4 * KIB,
+    pending_bytes_high=8 * KIB,
+    pending_bytes_max=12 * KIB,
     chains_per_publisher_max=1,
     chains_per_stream_max=2,
     ranges_per_chain_max=3,
@@ -48,6 +50,7 @@ class AnyCopies(RuleBasedStateMachine):
         super().__init__()
         self.floor = Floor(SMALL, subscribed=True)
         self.waiting: list[Verify] = []
+        self.paused: set[NodeId] = set()
         self.taken: set[MessageId] = set()
         self.delivered: set[MessageId] = set()
         self.contradicted: set[MessageId] = set()
@@ -89,6 +92,15 @@ class AnyCopies(RuleBasedStateMachine):
     def arrives(self, peer: NodeId, flood: Flood) -> None:
         effects = self.floor.receive(peer, flood)
         self.waiting += of_kind(effects, Verify)
+        self.reads(effects)
+
+    def reads(self, effects: list[Effect]) -> None:
+        """Links are paused and resumed in turn."""
+        for pause in of_kind(effects, PauseReading):
+            assert pause.peer not in self.paused
+            self.paused.add(pause.peer)
+        for resume in of_kind(effects, ResumeReading):
+            self.paused.remove(resume.peer)
 
     @rule(count=st.integers(1, 4))
     def checks_return(self, count: int) -> None:
@@ -97,6 +109,8 @@ class AnyCopies(RuleBasedStateMachine):
             assert isinstance(token, bytes)
             valid = is_signed(check)
             effects = self.floor.flooding.verified(token, valid, self.floor.now_ns)
+            self.reads(effects)
+            effects = [effect for effect in effects if type(effect) is not ResumeReading]
             self.taken.update(record.message for record in of_kind(effects, ReceivedFirst))
             for record in of_kind(effects, Delivered):
                 assert valid
@@ -119,6 +133,7 @@ class AnyCopies(RuleBasedStateMachine):
     def bounded(self) -> None:
         assert self.floor.flooding.pending_count() == len(self.waiting) <= 3 * 3
         assert self.floor.channel.seen.chain_count() <= 1 * 2
+        assert self.waiting or not self.paused
 
 
 def test_whatever_comes_nothing_is_delivered_twice_and_all_is_bounded() -> None:

@@ -123,7 +123,9 @@ def test_whoever_forges_second_bodies_is_dropped() -> None:
 
 
 def test_second_bodies_wait_within_the_bounds_of_all_unverified_ones() -> None:
-    bench = linked_node(ALICE, BOB, config=NodeConfig(pending_bytes_max=16 * KIB))
+    bench = linked_node(
+        ALICE, BOB, config=NodeConfig(pending_bytes_high=KIB, pending_bytes_max=8 * KIB)
+    )
     bench.flood(ALICE, ONE)
     for content in (b"a", b"b"):
         assert of_kind(bench.receive(BOB, flood_of(body_of(ID, content))), Verify)

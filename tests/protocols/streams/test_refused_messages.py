@@ -76,8 +76,8 @@ def test_messages_are_fresh(offset_ns: int, refusal: str | None) -> None:
     assert floor.offences == []  # clocks differ: an honest relay may pass it on
 
 
-def test_a_link_may_have_so_many_messages_unverified() -> None:
-    floor = Floor(NodeConfig(pending_bytes_max=16 * KIB))
+def test_what_a_link_brings_that_should_not_be_read_is_refused_at_a_bound() -> None:
+    floor = Floor(NodeConfig(pending_bytes_high=4 * KIB, pending_bytes_max=8 * KIB))
     floods = [flood_of(body_of(message_id(n))) for n in range(4)]
     assert of_kind(floor.receive(ALICE, floods[0]), Verify)
     assert of_kind(floor.receive(ALICE, floods[1]), Verify)
@@ -93,8 +93,8 @@ def test_a_link_may_have_so_many_messages_unverified() -> None:
 
 
 def test_what_a_link_has_us_hold_is_bounded_in_bytes_too() -> None:
-    floor = Floor(NodeConfig(pending_bytes_max=16 * KIB))
-    big, small = (body_of(message_id(n), content=b"x" * n) for n in (9 * KIB, 1))
+    floor = Floor(NodeConfig(pending_bytes_high=KIB, pending_bytes_max=8 * KIB))
+    big, small = (body_of(message_id(n), content=b"x" * n) for n in (5 * KIB, 1))
     assert of_kind(floor.receive(ALICE, flood_of(big)), Verify)
     assert floor.receive(ALICE, flood_of(small)) == [Rejected(ALICE, "too-many-unverified")]
 

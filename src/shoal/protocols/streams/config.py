@@ -17,7 +17,7 @@ PROBES_MAX = 16  # members that one is asked to measure at once
 HOLDERS_MAX = 4  # members that a reader is told to ask for keys: the publisher, and some to spare
 HEADS_MAX = 256  # chains in one Heads message: 20 KiB
 HEADS_CHAINS_MAX = 16 * HEADS_MAX  # told at once, in so many of them: thousands of sensors, 320 KiB
-PENDING_BYTES_MIN = 8 * KIB  # what a small message counts as while its signature is checked
+PENDING_BYTES_MIN = 4 * KIB  # what a small message counts as while its signature is checked
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
@@ -89,9 +89,24 @@ class NodeConfig(msgspec.Struct, frozen=True):
     early_opens_max: int = 64
     """Peers that may say Open before our instruction names them; each is a few words."""
 
-    pending_bytes_max: int = 8 * MIB
+    pending_bytes_high: int = 4 * MIB
+    pending_bytes_low: int = 1 * MIB
     """What one link may have us hold until its signatures are checked: a thousand small messages,
-    40 ms of one core, or fifteen of the largest."""
+    40 ms of one core, or eight of the largest. With more it is not read until so little is left
+    that the sender's queue, and ours, have something to do meanwhile. Storage has its pages: what
+    does not fit is asked for again."""
+
+    pending_bytes_max: int = 64 * MIB
+    """More than a link brings that is not read any more: one batch of a megabyte and what else one
+    read of a socket takes, 8,000 of the smallest messages, which count as 32 MiB. Whatever brings
+    more does not heed the pause, and what it brings is lost."""
+
+    patience_ns: int = 1 * S_NS
+    in_vain_ns: int = 10 * S_NS
+    """A neighbour whose send queue is high is waited for for so long, and if that was in vain not
+    again for so long. It has to take the 384 KiB between the queue's marks in that second: twice
+    the busiest stream that we know. Instructions, pings and other machines' messages on the links
+    that are held up wait as well, less than any of their timeouts."""
 
     ranges_per_chain_max: int = 10_000
     """Ranges of the duplicate detector; the paper's bound."""
@@ -183,7 +198,7 @@ class AccessConfig(msgspec.Struct, frozen=True):
     """What two nodes believe may be so far apart: the registry's `staleness_s`."""
 
     held_bytes_max: int = 4 * MIB
-    """What one link may have us hold until it is known whether its publishers may publish: 512
+    """What one link may have us hold until it is known whether its publishers may publish: 1,024
     small messages, apart from those whose signature is being checked."""
 
     strangers_burst: int = 1000

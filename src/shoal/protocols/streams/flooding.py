@@ -41,13 +41,13 @@ from shoal.protocols.streams.commands import (
 )
 from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
 from shoal.protocols.streams.copies import Copies
+from shoal.protocols.streams.handling import HandlingTime
 from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import Announce, Close, Feed, Flood, Want
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import PlacedMessage, read_placed
+from shoal.protocols.streams.pressure import Pressure
 from shoal.protocols.streams.publishers import Pending, Publishers
-
-HANDLING_GAIN = 16  # one message counts a sixteenth: bursts of checks even out
 
 LOOKED_THROUGH = 64  # messages that are being checked, for one that is announced: the last
 
@@ -69,7 +69,8 @@ class Flooding:
         "_read",
         "config",
         "copies",
-        "handling_ns",
+        "handling",
+        "pressure",
         "publishers",
     )
 
@@ -91,8 +92,8 @@ class Flooding:
         self.copies = Copies()
         self.publishers = None if access is None else Publishers(access, config.freshness_ns)
         """Who may publish; None: everybody, for there is no registry."""
-        self.handling_ns = 0
-        """How long new messages have lately been here before they went on."""
+        self.handling = HandlingTime()
+        self.pressure = Pressure(config)
 
     def receive(
         self, peer: NodeId, flood: Flood, now_ns: int, *, stored: bool = False
@@ -134,11 +135,13 @@ class Flooding:
                 return self._not_permitted(publishers, peer, now_ns)
         cost_bytes = max(len(signed), PENDING_BYTES_MIN)  # a small one is a check all the same
         held_bytes = self._pending_bytes.get(peer, 0) + cost_bytes
-        if held_bytes > self.config.pending_bytes_max:
+        high = held_bytes > self.config.pending_bytes_high
+        if high and (stored or held_bytes > self.config.pending_bytes_max):
             return [Rejected(peer, "too-many-unverified")]
         self._pending_bytes[peer] = held_bytes
         self._pending[signed] = Pending(peer, flood, message, now_ns, cost_bytes, stored)
-        return [Verify(id.publisher, signed, signed)]
+        verify = Verify(id.publisher, signed, signed)
+        return [verify, *self.pressure.filled(peer)] if high else [verify]
 
     def filled(self, node: NodeId, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
         """What this node's history machine found: taken like what neighbours send, and also what
@@ -161,6 +164,13 @@ class Flooding:
             self._pending_bytes[peer] = left_bytes
         else:
             del self._pending_bytes[peer]
+        effects = self._checked(pending, valid, now_ns)
+        if peer in self.pressure.full and left_bytes <= self.config.pending_bytes_low:
+            effects.extend(self.pressure.drained(peer))
+        return effects
+
+    def _checked(self, pending: Pending, valid: bool, now_ns: int) -> list[Effect]:
+        peer, signed = pending.peer, pending.flood.signed
         announced = self._meanwhile.pop(signed, {}) if self._meanwhile else {}
         if not valid:
             effects = self._offend(peer, "bad-signature", now_ns)
@@ -174,7 +184,7 @@ class Flooding:
                 return publishers.hold(pending, now_ns)
             if not permitted:
                 return self._not_permitted(publishers, peer, now_ns)
-        return self._take(pending, now_ns)
+        return self._take(pending, now_ns, now_ns - pending.received_ns)
 
     def access_checked(self, event: AccessChecked, now_ns: int) -> list[Effect]:
         """The registry says what a publisher may do: what waits for that is taken, or refused."""
@@ -209,8 +219,9 @@ class Flooding:
             return self._offend(peer, "no-permission", now_ns)
         return [Rejected(peer, "no-permission")]
 
-    def _take(self, pending: Pending, now_ns: int) -> list[Effect]:
-        """All is well with a message: count it as seen, pass it on, deliver it."""
+    def _take(self, pending: Pending, now_ns: int, handled_ns: int | None = None) -> list[Effect]:
+        """All is well with a message: count it as seen, pass it on, deliver it. How long it was
+        here counts only if it had not to wait for the registry."""
         peer, message, flood = pending.peer, pending.message, pending.flood
         id, signed = message.id, flood.signed
         channel = self._channels.get(id.stream)
@@ -227,10 +238,8 @@ class Flooding:
         is_history = pending.stored and self._is_stale(message, now_ns)
         if not is_history:
             channel.recent.add(message, now_ns)
-        handled_ns = now_ns - pending.received_ns
-        change_ns = (handled_ns - self.handling_ns) // HANDLING_GAIN
-        if change_ns:
-            self.handling_ns += change_ns
+        if handled_ns is not None:
+            self.handling.add(handled_ns, now_ns)
         # The age grows by what the last link and our own queue took, by the sender's clock and
         # ours, as the thesis measures it (5.4.3). It decides nothing: whatever a peer writes
         # there, the message goes on, in numbers that the next hop can read.
@@ -241,6 +250,8 @@ class Flooding:
         hops = flood.hops + 1 if flood.hops < HOPS_MAX else HOPS_MAX
         effects: list[Effect] = [ReceivedFirst(id, peer, hops, age_us)]
         onward = [] if is_history else [n for n in channel.active if n != peer]
+        if self.pressure.congested and not pending.stored:
+            effects.extend(self.pressure.brings(peer, onward))
         feeds = channel.feeds
         if feeds.watched and peer in channel.active:
             effects.extend(feeds.first(message.chain, message.number, peer))

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from shoal.base.errors import InvariantViolated, UsageError
-from shoal.base.ids import STREAM_ID_CHARS_MAX, NodeId, StreamId
+from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, Notify, Send, SetTimer
 from shoal.kernel.inputs import (
@@ -27,6 +27,8 @@ from shoal.kernel.inputs import (
     LinkFailed,
     LinkOpened,
     MessageReceived,
+    SendQueueHigh,
+    SendQueueLow,
     Started,
     TimerFired,
     Verified,
@@ -65,6 +67,7 @@ from shoal.protocols.streams.messages import (
 )
 from shoal.protocols.streams.offences import Offences
 from shoal.protocols.streams.placed import read_placed
+from shoal.protocols.streams.pressure import CONGESTED
 from shoal.protocols.streams.probing import PROBE, Prober
 from shoal.protocols.streams.publisher import Publisher, Sign
 from shoal.protocols.streams.publishers import ACCESS
@@ -176,15 +179,16 @@ class StreamNode:
         return self._moved(state, state.overlay.link_opened(event.peer))
 
     def _link_lost(self, event: LinkClosed | LinkFailed) -> list[Effect]:
+        effects = self._flooding.pressure.lost(event.peer)
         if event.purpose == TRACKER:
-            return self.trackers.lost(event.peer, self._now_ns)
+            return effects + self.trackers.lost(event.peer, self._now_ns)
         if event.purpose == PROBE:
-            return self.prober.lost(event.peer)
+            return effects + self.prober.lost(event.peer)
         state = self.streams.get(StreamId(event.purpose))
         if state is None:
-            return []
+            return effects
         was_active = event.peer in state.channel.active
-        effects = self._moved(state, state.overlay.link_lost(event.peer))
+        effects.extend(self._moved(state, state.overlay.link_lost(event.peer)))
         neighbour = state.overlay.neighbours.get(event.peer)
         if was_active and neighbour is not None:
             effects.extend(state.reporter.lost(event.peer, self._now_ns))
@@ -193,7 +197,8 @@ class StreamNode:
     def _timer(self, event: TimerFired) -> list[Effect]:
         key: Any = event.key
         if key == "ping":
-            return self.rtts.tick(self._all_active(), self._now_ns, self.config.ping_ns)
+            peers = {peer: None for s in self.streams.values() for peer in s.channel.active}
+            return self.rtts.tick(tuple(peers), self._now_ns, self.config.ping_ns)
         if key == SEEK or key[0] in TRACKER_TIMERS:
             return self.trackers.timer(key, self._now_ns)
         name, stream = key[0], key[1]
@@ -201,6 +206,8 @@ class StreamNode:
             return self.prober.timed_out(stream)
         if name == ACCESS:
             return self._flooding.ask_again(stream, key[2])
+        if name == CONGESTED:
+            return self._flooding.pressure.waited(key[1], self._now_ns)
         state = self.streams.get(stream)
         if state is None:
             return []
@@ -271,10 +278,6 @@ class StreamNode:
     # Commands
 
     def _join(self, command: JoinStream, token: Any) -> list[Effect]:
-        if not 1 <= len(command.stream) <= STREAM_ID_CHARS_MAX:
-            raise UsageError(
-                f"stream id {command.stream!r}: give 1 to {STREAM_ID_CHARS_MAX} characters"
-            )
         state = self.streams.get(command.stream)
         if state is not None:
             state.channel.joined(command)
@@ -353,10 +356,6 @@ class StreamNode:
             effects.extend(state.reporter.accuse(peer, self._now_ns))
         return effects
 
-    def _all_active(self) -> tuple[NodeId, ...]:
-        peers = {peer: None for s in self.streams.values() for peer in s.channel.active}
-        return tuple(peers)
-
 
 # Tables of the class, not of each node: thousands of nodes share them in the processor's cache.
 
@@ -368,6 +367,8 @@ _INPUTS: dict[type[Input], Callable[[StreamNode, Any], list[Effect]]] = {
     LinkOpened: StreamNode._link_opened,
     LinkClosed: StreamNode._link_lost,
     LinkFailed: StreamNode._link_lost,
+    SendQueueHigh: lambda self, e: self._flooding.pressure.queue_high(e.peer, self._now_ns),
+    SendQueueLow: lambda self, e: self._flooding.pressure.queue_low(e.peer),
     CommandIssued: StreamNode._command,
     Started: StreamNode._started,
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from shoal.base.errors import StreamUnavailable
-from shoal.base.ids import NodeId, show_node_id
+from shoal.base.errors import StreamUnavailable, UsageError
+from shoal.base.ids import STREAM_ID_CHARS_MAX, NodeId, show_node_id
 from shoal.base.units import MS_NS
 from shoal.protocols.streams.absence import Absence
 from shoal.protocols.streams.channel import Channel
@@ -49,6 +49,10 @@ class StreamState(msgspec.Struct):
 
 def join_stream(command: JoinStream, node: NodeId, config: NodeConfig, now_ns: int) -> StreamState:
     """Begin with a stream."""
+    if not 1 <= len(command.stream) <= STREAM_ID_CHARS_MAX:
+        raise UsageError(
+            f"stream id {command.stream!r}: give 1 to {STREAM_ID_CHARS_MAX} characters"
+        )
     channel = Channel(command.stream, config, now_ns // MS_NS, node, command.redundant_feeds)
     channel.ordered = command.ordered
     channel.joined(command)

@@ -23,6 +23,5 @@ def tick(
     if name == "heads":
         told = channel.repair.tell_quiet(channel.active, now_ns)
         return [*told, SetTimer((name, overlay.stream), flooding.config.heads_ns)]
-    return state.reporter.report(
-        overlay.tracker, channel.active, rtts, now_ns, flooding.handling_ns
-    )
+    handling_ns = flooding.handling.typical_ns(now_ns)
+    return state.reporter.report(overlay.tracker, channel.active, rtts, now_ns, handling_ns)
