@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, SetTimer
-from shoal.kernel.records import GapAbandoned, GapFound
+from shoal.kernel.records import GapAbandoned, GapFound, Rejected
+from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.history.messages import FillFromStorage
 from shoal.protocols.streams.messages import Fill
-from tests.support.repair_shop import FEW, GAP, Shop, broken_shop
-from tests.support.streams import CAROL, ME, NOW_MS, STREAM, sent
+from shoal.protocols.streams.ordering import Delivery
+from tests.support.repair_shop import CHAIN, FEW, GAP, Shop, broken_shop, done
+from tests.support.streams import CAROL, ME, NOW_MS, STREAM, message_id, placed, sent
 
 STORED = FillFromStorage(STREAM, CAROL, 0, "c", GAP.after, GAP.upto)
 
@@ -167,3 +171,111 @@ def test_what_storage_says_of_one_gap_is_not_taken_for_the_next() -> None:
     shop.storage_had_nothing_of(second)
     effects, _ = shop.repair.tick((), shop.now_ns + shop.config.repair_tick_ns)
     assert GapAbandoned(STREAM, CAROL, "c") in effects
+
+
+# Several gaps that nobody can fill
+
+
+def torn_shop(gaps: int, config: NodeConfig = FEW) -> Shop:
+    """Every second message of a chain is missing."""
+    shop = Shop(config, ME)
+    shop.take(1, None)
+    for number in range(3, 2 * gaps + 2, 2):
+        shop.take(number, number - 1)
+    return shop
+
+
+def abandoned(effects: list[Effect]) -> int:
+    return effects.count(GapAbandoned(STREAM, CAROL, "c"))
+
+
+def first_given_up(shop: Shop, *, storage: bool = False) -> int:
+    """Nobody has any of it; the number of gaps that are given up first, and together."""
+    while True:
+        effects, _ = shop.tick(shop.config.fill_wait_ns)
+        for gap, _ in sent(effects, FillFromStorage):
+            if storage:
+                shop.storage_had_nothing_of(gap)
+        if abandoned(effects):
+            return abandoned(effects)
+
+
+def test_when_neighbours_lack_the_first_gap_they_are_asked_for_the_next_ones_too() -> None:
+    shop = torn_shop(FEW.gaps_at_once + 1)
+    asked = [len(sent(shop.tick(shop.config.fill_wait_ns)[0], Fill)) for _ in range(4)]
+    assert asked == [1, 1, FEW.gaps_at_once, FEW.gaps_at_once]
+    shop.take(4, 3)  # which one of them had
+    assert [gap[0][0] - NOW_MS for gap in shop.table.gaps(CHAIN)[:2]] == [1, 5]
+
+
+def test_a_neighbour_that_was_asked_for_several_has_answered_when_it_has_answered_all() -> None:
+    shop = torn_shop(3)
+    for _ in range(2):
+        shop.tick(shop.config.fill_wait_ns)
+    [*_, (_, (peer,))] = sent(shop.tick(shop.config.fill_wait_ns)[0], Fill)
+    answers = [shop.repair.handle(peer, done(0), shop.now_ns) for _ in range(4)]
+    asks_next = [SetTimer(("repair", STREAM), shop.config.repair_tick_ns)]
+    assert answers == [[], [], asks_next, [Rejected(peer, "unasked-fill")]]
+
+
+def test_what_lies_between_gaps_that_are_given_up_together_is_delivered_in_its_place() -> None:
+    shop = Shop(FEW)
+    for number, previous in ((1, None), (3, 2), (5, 4), (6, 5), (8, 7)):
+        id = message_id(timestamp_ms=NOW_MS + number, publisher=CAROL)
+        before = None if previous is None else Position(NOW_MS + previous, 0)
+        message = placed(id, before)
+        shop.keep(message)
+        if not shop.table.is_in_order(CHAIN):
+            shop.table.ready(Delivery(message, 1, 0))
+            shop.repair.seen(CHAIN, shop.now_ns)
+    ready: list[Delivery] = []
+    while not ready:
+        effects, ready = shop.tick(shop.config.fill_wait_ns)
+    assert abandoned(effects) == 3
+    given = [(each.message.number[0] - NOW_MS, each.gap_before) for each in ready]
+    assert given == [(3, True), (5, True), (6, False), (8, True)]
+
+
+def test_storage_that_let_its_time_pass_is_not_waited_for_again_for_a_while() -> None:
+    shop = torn_shop(2 * FEW.gaps_at_once)
+    assert first_given_up(shop) == FEW.gaps_at_once
+    begin_ns = shop.now_ns
+    assert first_given_up(shop) == FEW.gaps_at_once
+    assert shop.now_ns - begin_ns <= (FEW.fill_tries + 1) * FEW.fill_wait_ns
+    assert shop.table.gaps(CHAIN) == []
+
+
+def test_storage_is_asked_for_each_gap_while_it_answers_and_neighbours_not_again() -> None:
+    shop = torn_shop(3)
+    assert first_given_up(shop, storage=True) == 1
+    for left in (1, 0):
+        effects, _ = shop.tick(shop.config.repair_tick_ns)
+        assert asked_of(effects) == [FillFromStorage]
+        [(gap, _)] = sent(effects, FillFromStorage)
+        shop.storage_had_nothing_of(gap)
+        effects, _ = shop.tick(shop.config.repair_tick_ns)
+        assert abandoned(effects) == 1
+        assert len(shop.table.gaps(CHAIN)) == left
+
+
+def test_storage_that_comes_back_is_asked_again_at_once() -> None:
+    shop = torn_shop(2, msgspec.structs.replace(FEW, gaps_at_once=1))
+    assert first_given_up(shop) == 1
+    shop.tick(shop.config.fill_wait_ns)
+    shop.storage_had_nothing_of(STORED)  # late, of the gap before
+    effects: list[Effect] = []
+    while not sent(effects, FillFromStorage):
+        effects, _ = shop.tick(shop.config.fill_wait_ns)
+        assert not abandoned(effects)
+
+
+def test_without_neighbours_storage_is_waited_for_each_time() -> None:
+    shop = torn_shop(2)
+    for _ in range(2):
+        begin_ns = shop.now_ns
+        effects: list[Effect] = []
+        while not abandoned(effects):
+            shop.now_ns += shop.config.fill_wait_ns
+            effects, _ = shop.repair.tick((), shop.now_ns)
+        assert abandoned(effects) == 1
+        assert shop.now_ns - begin_ns >= shop.config.storage_wait_ns

@@ -164,6 +164,14 @@ class NodeConfig(msgspec.Struct, frozen=True):
     """Storage answers by then, also if two of its nodes have to be given up first. A node that
     has no machine to ask with waits in vain, and no longer."""
 
+    storage_away_ns: int = 10 * S_NS
+    """Storage that answered nothing by then is not asked for further gaps for so long, while there
+    are neighbours to ask."""
+
+    gaps_at_once: int = 16
+    """Gaps of one chain that neighbours are asked for together, when they seem not to have the
+    first: six times as many questions in a second, which even a single neighbour answers."""
+
     absent_ns: int = 5 * S_NS
     absent_before_ns: int = 30 * S_NS
     """A node that was without neighbours for this long asks storage for what was published since,

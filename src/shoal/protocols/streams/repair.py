@@ -9,6 +9,11 @@ knows the storage nodes of the stream. After `fill_tries`, and when storage has 
 time, the gap is given up, and said to be one. Each step forward begins all of it anew; but while
 storage gives what neighbours lack, it alone is asked, for one page after the other.
 
+What follows a gap waits for it, so several that nobody can fill must not each take that long. When
+`storage_tries` did not help, the next gaps of the chain are asked for along with the first one, and
+need not be asked for again when that is given up; and storage that has answered nothing in its time
+is not asked again for `storage_away_ns`.
+
 Neighbours exchange Heads when a link becomes active, and when a chain goes quiet: so also the last
 message of a burst is not missed for long, nor one that slipped through while the overlay changed.
 """
@@ -30,13 +35,7 @@ from shoal.protocols.streams.config import HEADS_CHAINS_MAX, HEADS_MAX, NodeConf
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.feeds import Feeds
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
-from shoal.protocols.streams.messages import (
-    Fill,
-    FillDone,
-    Flood,
-    Head,
-    Heads,
-)
+from shoal.protocols.streams.messages import Fill, FillDone, Flood, Head, Heads
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import Chain
 from shoal.protocols.streams.recent import RecentMessages
@@ -56,6 +55,8 @@ class _Broken(msgspec.Struct):
     first: int = 0  # where among the neighbours asking began
     asked: NodeId | None = None
     asked_ns: int = 0
+    answers_due: int = 0  # of the one who was asked
+    along: Number | None = None  # up to where gaps were asked for along with the first one
     range: tuple[Number, Number] | None = None  # what was missing when it was last looked at
     storage_ns: int | None = None  # when storage was first asked
     storage_again_ns: int = 0  # when it may be asked again, if it did not answer
@@ -85,6 +86,8 @@ class Repair:
         self._recent = recent
         self._config = config
         self._broken: dict[Chain, _Broken] = {}
+        self._storage_heard_ns = -1  # when it answered last
+        self._storage_away_until_ns = 0
         self._asking = 0
         self._untold: list[Head] = []  # of quiet chains: told next time, at most one for each chain
         self._wants = RateLimit(WANTS_BURST_KIB, WANTS_REFILL_NS, config.fill_peers_max)
@@ -158,21 +161,51 @@ class Repair:
             if self._is_waiting(broken, now_ns):
                 continue
             tired = not active or broken.tries >= self._config.storage_tries
-            if tired and self._has_time(broken, now_ns):
+            awaits_storage = self._awaits_storage(broken, active, now_ns)
+            if tired and awaits_storage:
                 effects.extend(self._ask_storage(chain, broken, missing, now_ns))
                 if broken.storage_gives:
                     continue
             if active and broken.tries < self._config.fill_tries:
                 effects.extend(self._ask(chain, broken, missing, active, now_ns))
-            elif self._node is None or broken.storage_done or not self._has_time(broken, now_ns):
-                effects.append(GapAbandoned(self._stream, chain[0], chain[2]))
-                if missing in self._table.gaps(chain):  # Heads may lie of what lies behind those
-                    deliveries.extend(self._table.give_up(chain, missing[1]))
-                del self._broken[chain]
-                # There may be another gap behind this one.
-                effects.extend(self.seen(chain, now_ns))
+            elif broken.storage_done or not awaits_storage:
+                given_up, ready = self._give_up(chain, broken, missing, now_ns)
+                effects.extend(given_up)
+                deliveries.extend(ready)
         if self._broken:
             effects.append(SetTimer(("repair", self._stream), self._config.repair_tick_ns))
+        return effects, deliveries
+
+    def _awaits_storage(self, broken: _Broken, active: Sequence[NodeId], now_ns: int) -> bool:
+        """Whether it may be asked, or may still answer. Who has no neighbour has nobody else."""
+        if self._node is None:
+            return False
+        if broken.storage_ns is not None:
+            return self._has_time(broken, now_ns)
+        return now_ns >= self._storage_away_until_ns or not active
+
+    def _give_up(
+        self, chain: Chain, broken: _Broken, missing: tuple[Number, Number], now_ns: int
+    ) -> tuple[list[Effect], list[Delivery]]:
+        del self._broken[chain]
+        if broken.storage_ns is not None and self._storage_heard_ns < broken.storage_ns:
+            self._storage_away_until_ns = now_ns + self._config.storage_away_ns
+        storage_is_there = self._node is not None and now_ns >= self._storage_away_until_ns
+        gaps = self._table.gaps(chain)
+        if missing not in gaps:  # Heads may lie of what lies behind those
+            return [GapAbandoned(self._stream, chain[0], chain[2])], []
+        # One after the other: what lies between them has its turn in between.
+        along = missing[1] if broken.along is None else broken.along
+        hopeless = gaps[:1] if storage_is_there else [gap for gap in gaps if gap[1] <= along]
+        deliveries: list[Delivery] = []
+        for _, upto in hopeless:
+            deliveries.extend(self._table.give_up(chain, upto))
+        effects: list[Effect] = [GapAbandoned(self._stream, chain[0], chain[2])] * len(hopeless)
+        effects.extend(self.seen(chain, now_ns))  # there may be another gap behind these
+        following = self._broken.get(chain)
+        if following is not None and gaps[len(hopeless)][1] <= along:
+            following.tries, following.along = self._config.fill_tries, along
+            following.since_ns -= self._config.gap_wait_ns
         return effects, deliveries
 
     def _is_waiting(self, broken: _Broken, now_ns: int) -> bool:
@@ -192,6 +225,7 @@ class Repair:
         before, broken.range = broken.range, missing
         if before is not None and (missing[0] > before[0] or missing[1] < before[1]):
             broken.tries = self._config.storage_tries if broken.storage_gives else 0
+            broken.along = None
             broken.storage_ns, broken.storage_again_ns, broken.storage_done = None, 0, False
         if not self._has_time(broken, now_ns):
             broken.storage_gives = False
@@ -233,12 +267,27 @@ class Repair:
             self._asking += 1
             broken.first = self._asking
         peer = active[(broken.first + broken.tries) % len(active)]
+        gaps = [missing]
+        if broken.tries >= self._config.storage_tries:
+            gaps = self._company(chain, broken, missing)
         broken.tries += 1
-        broken.asked, broken.asked_ns = peer, now_ns
-        publisher, partition, name = chain
-        fill = Fill(self._stream, publisher, partition, name, *_ends(missing))
-        found = [GapFound(self._stream, publisher, name)] if broken.tries == 1 else []
-        return [Send(fill, (peer,)), *found]
+        broken.asked, broken.asked_ns, broken.answers_due = peer, now_ns, len(gaps)
+        fills = [Send(Fill(self._stream, *chain, *_ends(gap)), (peer,)) for gap in gaps]
+        found = [GapFound(self._stream, chain[0], chain[2])] if broken.tries == 1 else []
+        return [*fills, *found]
+
+    def _company(
+        self, chain: Chain, broken: _Broken, missing: tuple[Number, Number]
+    ) -> list[tuple[Number, Number]]:
+        """It looks as if nobody had it: ask for the next gaps of the chain as well."""
+        gaps = self._table.gaps(chain)
+        if missing not in gaps:
+            return [missing]
+        if broken.along is not None:
+            gaps = [gap for gap in gaps if gap[1] <= broken.along]
+        gaps = gaps[: self._config.gaps_at_once]
+        broken.along = gaps[-1][1]
+        return gaps
 
     def _ask_storage(
         self, chain: Chain, broken: _Broken, missing: tuple[Number, Number], now_ns: int
@@ -255,6 +304,8 @@ class Repair:
 
     def storage_answered(self, filled: FilledFromStorage, now_ns: int) -> list[Effect]:
         """Storage has given what it has; whether it helped is seen once that was checked."""
+        if filled.asked:
+            self._storage_heard_ns, self._storage_away_until_ns = now_ns, 0
         broken = self._broken.get((filled.publisher, filled.partition, filled.chain))
         if broken is None or not _covers(filled, broken.range):
             return []  # about a gap of before
@@ -273,6 +324,9 @@ class Repair:
         broken = self._broken.get(chain)
         if broken is None or broken.asked != peer:
             return [Rejected(peer, "unasked-fill")]
+        broken.answers_due -= 1
+        if broken.answers_due:
+            return []
         broken.asked = None
         return [SetTimer(("repair", self._stream), self._config.repair_tick_ns)]
 
