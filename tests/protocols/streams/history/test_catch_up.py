@@ -14,6 +14,7 @@ from shoal.protocols.streams.absence import Absence
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import CatchUp, FilledFromStorage
+from shoal.protocols.streams.messages import FindStorage
 from tests.support.history import ONE, Keeper, Library, Silent, history
 from tests.support.machines import Scripted
 from tests.support.streams import (
@@ -107,6 +108,23 @@ def test_many_streams_take_turns_and_all_of_them_come() -> None:
         assert len(returner.client._jobs) <= 2
     returner.settle()
     assert sorted(returner.found) == sorted(signed for each in sent.values() for signed in each)
+
+
+def test_streams_that_nobody_keeps_end_while_the_next_ones_begin() -> None:
+    """Where it is known that nobody keeps a stream, its read is over as soon as it has begun."""
+    kept, *unkept = (StreamId(f"stream/{number}") for number in range(500))
+    returner = Returner(config=ClientConfig(catch_ups_at_once=1))
+    for stream in unkept:
+        returner.catch_up(stream)
+    asked = returner.host.sent
+    returner.host.received(ME, CatchUp(kept, SINCE))
+    (question,) = [message for _, message in asked]
+    for stream in unkept:  # they wait for the one
+        returner.host.received(ME, CatchUp(stream, SINCE))
+    assert [message for _, message in asked] == [question] == [FindStorage(kept)]
+    returner.settle()
+    assert returner.found == []
+    assert returner.client._jobs == {}
 
 
 def test_without_storage_it_ends_there_and_may_be_asked_for_again() -> None:

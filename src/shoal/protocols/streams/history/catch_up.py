@@ -65,6 +65,7 @@ class CatchUps:
         self._waiting: dict[StreamId, _Absence] = {}
         self._running: dict[StreamId, None] = {}
         self._failed: dict[StreamId, _Absence] = {}  # until their timers run out
+        self._choosing = False
 
     def ask(self, absence: CatchUp) -> list[Effect]:
         """Something may be missing."""
@@ -82,13 +83,19 @@ class CatchUps:
 
     def _next_stream(self) -> list[Effect]:
         effects: list[Effect] = []
-        for stream in list(self._waiting):
-            if len(self._running) >= self._config.catch_ups_at_once:
-                break
-            if stream not in self._running:
-                self._running[stream] = None
-                effects += self._read(stream, 0, self._waiting.pop(stream))
+        if self._choosing:
+            return effects  # a read was over as soon as it had begun: whoever began it goes on
+        self._choosing = True
+        while (stream := self._turn()) is not None:
+            self._running[stream] = None
+            effects += self._read(stream, 0, self._waiting.pop(stream))
+        self._choosing = False
         return effects
+
+    def _turn(self) -> StreamId | None:
+        if len(self._running) >= self._config.catch_ups_at_once:
+            return None
+        return next((stream for stream in self._waiting if stream not in self._running), None)
 
     def _read(self, stream: StreamId, partition: int, absence: _Absence) -> list[Effect]:
         told = 0
