@@ -97,6 +97,33 @@ def test_one_who_lies_is_found_out_and_the_others_are_not_stopped(
     pair.check()
 
 
+def test_a_row_from_the_future_waits_for_its_time_and_what_follows_it_in_its_log(
+    tmp_path: Path,
+) -> None:
+    pair = Pair(tmp_path, (ALICE, BOB, DAVE))
+    keep(pair.hosts[ALICE], 1, 2, 100_000 + 90_000, 3)  # the third is 90 s ahead
+    keep(pair.hosts[DAVE], 4, 5)
+    for peer in (ALICE, DAVE):
+        pair.connect(peer, BOB)
+    pair.run(20)
+    bob = pair.hosts[BOB]
+    assert pair.rows(BOB, ALICE) == pair.rows(ALICE, ALICE)[:2]
+    assert pair.rows(BOB, DAVE) == pair.rows(DAVE, DAVE)
+    assert bob.reasons() == ["from-the-future"], "she is not asked for it before its time"
+    pair.run(15)
+    assert pair.rows(BOB, ALICE) == pair.rows(ALICE, ALICE)
+    assert bob.store_below.info().messages == 6
+    pair.check()
+
+
+def test_a_row_from_a_far_future_is_asked_for_now_and_then(pair: Pair) -> None:
+    keep(pair.hosts[ALICE], 2**31, 1)  # 25 days
+    pair.connect(ALICE, BOB)
+    pair.run(1300)
+    assert pair.rows(BOB, ALICE) == []
+    assert pair.hosts[BOB].reasons() == ["from-the-future"] * 3
+
+
 def test_one_who_does_not_answer_is_asked_again(pair: Pair) -> None:
     keep(pair.hosts[ALICE], 1)
     pair.lies[ALICE] = lambda question, said: None

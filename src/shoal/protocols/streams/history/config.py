@@ -76,7 +76,8 @@ class SyncConfig(msgspec.Struct, frozen=True):
     """A peer that could not be reached is tried again after this, with as much jitter."""
 
     penalty_ns: int = 600 * S_NS
-    """A log that a peer tells lies about is not asked of it again for this long."""
+    """A log that a peer tells lies about is not asked of it again for this long; nor longer is one
+    whose next row is from the future."""
 
     owner_patience_ns: int = 60 * S_NS
     """A log is taken from its owner. If that is away for this long, from whoever else has it."""

@@ -36,7 +36,7 @@ class Followed:
         self.logs: dict[PlaceLog, Peer] = {}
         self.since_ns = 0
         self._diverged: dict[PlaceLog, None] = {}
-        self._penalties: dict[tuple[NodeId, PlaceLog], int] = {}
+        self._resting: dict[tuple[NodeId, PlaceLog], int] = {}  # until when
 
     def claims(self, peer: Peer, own: bytes, now_ns: int) -> bool:
         """A peer says which log is its own; False if another one said so before."""
@@ -50,7 +50,7 @@ class Followed:
         """Whether to follow a log with this peer now."""
         if key in self.logs or key in self._diverged:
             return False
-        if self._penalties.get((peer.node, key), 0) > now_ns:
+        if self._resting.get((peer.node, key), 0) > now_ns:
             return False
         owner = next((other for other in self.peers.values() if other.own == key[1]), None)
         if owner is peer:
@@ -60,9 +60,13 @@ class Followed:
 
     def penalise(self, peer: Peer, key: PlaceLog, now_ns: int) -> None:
         """It told lies about this log: it is not asked about it for a while."""
-        while len(self._penalties) >= self.config.penalties_max:
-            del self._penalties[next(iter(self._penalties))]
-        self._penalties[peer.node, key] = now_ns + self.config.penalty_ns
+        self.rest(peer, key, now_ns + self.config.penalty_ns, now_ns)
+
+    def rest(self, peer: Peer, key: PlaceLog, until_ns: int, now_ns: int) -> None:
+        """There is nothing to be had of this log until then; after a while it is asked again."""
+        while len(self._resting) >= self.config.penalties_max:
+            del self._resting[next(iter(self._resting))]
+        self._resting[peer.node, key] = min(until_ns, now_ns + self.config.penalty_ns)
 
     def diverge(self, key: PlaceLog) -> None:
         """The log is not the one that it was: our replica of it stays as it is."""

@@ -240,14 +240,18 @@ class Round:
 
     def _rows(self, asked: AskRows, told: TellRows) -> list[Effect]:
         tail = self.tails[0]
-        before, page = tail.passed_over, page_of(tail, asked, told)
+        before, page = tail.passed_over, page_of(tail, asked, told, self._now_ns)
+        effects: list[Effect] = []
+        if tail.due_ns:
+            effects.append(Rejected(self.peer.node, "from-the-future"))
+            self._followed.rest(self.peer, tail.key, tail.due_ns, self._now_ns)
         if page is None and before < tail.passed_over < tail.target:
             return self._next()  # all of these are too old: the next page
         if page is None:
-            return self._drop_tail()
+            return [*effects, *self._drop_tail()]
         self.tails.popleft()
         self.page = page
-        return [Load(encode(Lacking(*page.tail.place, page.rows)), self)]
+        return [*effects, Load(encode(Lacking(*page.tail.place, page.rows)), self)]
 
     def _lacks(self, lacks: Lacks) -> list[Effect]:
         assert self.page is not None

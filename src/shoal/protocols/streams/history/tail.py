@@ -58,6 +58,8 @@ class Tail(msgspec.Struct, eq=False):
     the log is held."""
     passed_over: int = 0
     """Rows up to this one lie below the horizon."""
+    due_ns: int = 0
+    """If its next row is from the future: from then on it may be taken."""
 
     @property
     def key(self) -> PlaceLog:
@@ -132,7 +134,7 @@ class Page(msgspec.Struct, eq=False):
         return ReplicaChange(tuple(kept), self.advance), kept[-1].seq if kept else 0
 
 
-def page_of(tail: Tail, asked: AskRows, told: TellRows) -> Page | None:
+def page_of(tail: Tail, asked: AskRows, told: TellRows, now_ns: int) -> Page | None:
     """The page that a peer told of, None if there is nothing to be had of it, or Lie."""
     rows = told.rows
     if not rows:
@@ -145,17 +147,29 @@ def page_of(tail: Tail, asked: AskRows, told: TellRows) -> Page | None:
         if row.seq != first + number or row.ingest_ns < newest_ns:
             raise Lie("no-log")
         newest_ns = row.ingest_ns
-    if not tail.held:
+    rows = _upto_future(tail, rows, now_ns)
+    if not tail.held and rows:
         kept = [row for row in rows if row.timestamp_ms >= tail.horizon_ms][:1]
         tail.passed_over = kept[0].seq - 1 if kept else rows[-1].seq
         rows = rows[tail.passed_over + 1 - first :]
-        if not rows:
-            return None
-        first = rows[0].seq
+    if not rows or rows[-1].seq <= tail.held_last:
+        return None
+    first = rows[0].seq
     advance = first > tail.held_last + 1
     if advance and not tail.may_skip:
         return None
     return Page(tail, rows, advance)
+
+
+def _upto_future(tail: Tail, rows: tuple[RowName, ...], now_ns: int) -> tuple[RowName, ...]:
+    """The rows before the first whose message would not be taken live either, for its time has not
+    come: a log has no holes, so what follows it waits as well."""
+    for number, row in enumerate(rows):
+        due_ns = row.timestamp_ms * MS_NS - FUTURE_NS
+        if due_ns > now_ns:
+            tail.due_ns, tail.target = due_ns, row.seq - 1
+            return rows[:number]
+    return rows
 
 
 def id_of(place: Place, name: RowName) -> MessageId:
