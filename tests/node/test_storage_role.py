@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.node import storage_role
+from shoal.node import Last, storage_role
 from shoal.node.network_file import StorageSection
 from shoal.storage.errors import StoreFull, StoreInUse
 from shoal.storage.store import Store
@@ -94,6 +94,30 @@ def test_two_storage_nodes_end_up_with_the_same(tmp_path: Path) -> None:
             )
             for store in (one.storage.store, two.storage.store):
                 store.check_invariants()
+
+    run(main())
+
+
+def test_a_storage_node_that_is_new_does_not_speak_for_the_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", stream=STREAM)
+        async with AsyncExitStack() as stack:
+            tracker = await stack.enter_async_context(town.open("tracker"))
+            one = await stack.enter_async_context(town.open("one"))
+            reader = await stack.enter_async_context(town.open())
+            stream = await reader.open_stream(STREAM)
+            async with town.open() as alice:
+                publishing = await alice.open_stream(STREAM)
+                await until_taken_in(one, tracker, STREAM, alice)
+                for number in range(300):
+                    await publishing.publish(number)
+                await until_stored(one, 300)
+            # Its own node is the first that it asks.
+            two = await stack.enter_async_context(town.open("two"))
+            at_two = await two.open_stream(STREAM)
+            for read in (at_two, stream):
+                assert [m.content async for m in read.read()] == list(range(300))
+                assert [m.content async for m in read.read(Last(5))] == list(range(295, 300))
 
     run(main())
 

@@ -54,7 +54,6 @@ class StorageHost(FakeHost):
         self.port = StoreDisk(self.store_below)
         contacts = tuple(Contact(peer) for peer in peers)
         access = AccessTable() if permissions else None
-        self.storage = StorageNode(node, lambda stream: stream in streams, config, access)
         self.sync = StorageSync(
             node,
             lambda _: contacts,
@@ -62,6 +61,9 @@ class StorageHost(FakeHost):
             sync_config,
             closed=permissions,
             permits=permits,
+        )
+        self.storage = StorageNode(
+            node, lambda stream: stream in streams, config, access, self.sync.is_behind
         )
         machines: list[Machine] = [self.storage, self.sync]
         super().__init__(node, machines)

@@ -107,11 +107,11 @@ class StorageNetwork:
 
     def _make_storage(self, key: PrivateKey, node: SimNode) -> list[Machine]:
         rng = self.simulation.random("sync", node.index, node.incarnation)
-        return [
-            *self._make_node(key, node),
-            StorageNode(node.id, lambda stream: True, self._storage_config),
-            StorageSync(node.id, lambda stream: self._contacts, rng, self._sync_config),
-        ]
+        sync = StorageSync(node.id, lambda stream: self._contacts, rng, self._sync_config)
+        storage = StorageNode(
+            node.id, lambda stream: True, self._storage_config, is_behind=sync.is_behind
+        )
+        return [*self._make_node(key, node), storage, sync]
 
     # What a test lets happen
 

@@ -56,9 +56,9 @@ class StorageRole:
         self.disk = StoreDisk(self.store)
         self.streams: dict[StreamId, None] = {}
         """Streams that are kept, and joined."""
-        self.machine = StorageNode(node, self.keeps, access=access)
         rng, closed = Random(entropy.token(16)), access is not None
         self.sync = StorageSync(node, self.peers_of, rng, closed=closed, permits=self._permits)
+        self.machine = StorageNode(node, self.keeps, access=access, is_behind=self.sync.is_behind)
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
 from shoal.base.ids import INT63_MAX, STREAM_ID_CHARS_MAX, StreamId
@@ -75,10 +76,10 @@ NAME = RowName(7, NOW_NS, NOW_MS, 3, BOB, "chain", bytes(16))
 # One of each, with every field at a value of its own.
 EXAMPLES: dict[str, Any] = {
     "read-range": ReadRange(
-        1, STREAM, 2, Position(NOW_MS, 0), Position(NOW_MS, 9), ALICE, "c0ffee", CURSOR, 500
+        1, STREAM, 2, Position(NOW_MS, 0), Position(NOW_MS, 9), ALICE, "c0ffee", CURSOR, 500, True
     ),
     "read-everything": ReadRange(0, STREAM, 0, None, None, None, None, None, PAGE_ROWS_MAX),
-    "read-last": ReadLast(2, STREAM, 99, 100_000, BOB, 10),
+    "read-last": ReadLast(2, STREAM, 99, 100_000, BOB, 10, True),
     "read-log": ReadLog(3, STREAM, 1, LOG, INT63_MAX, 10),
     "read-heads": ReadHeads(4, STREAM, 5),
     "keep": Keep(5, SIGNED),
@@ -128,6 +129,7 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
         st.none() | chain_names,
         st.none() | cursors,
         rows_max,
+        st.booleans(),
     ),
     ReadLast: st.builds(
         ReadLast,
@@ -137,6 +139,7 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
         st.integers(1, 100_000),
         st.none() | node_ids,
         rows_max,
+        st.booleans(),
     ),
     ReadLog: st.builds(ReadLog, counts, stream_ids, partitions, logs, counts, rows_max),
     ReadHeads: st.builds(ReadHeads, counts, stream_ids, partitions),
@@ -287,6 +290,12 @@ def test_bytes_that_are_no_message_are_malformed(frame: bytes) -> None:
 def test_a_frame_over_the_limit_is_refused_unread() -> None:
     with pytest.raises(OversizedMessage):
         CODEC.decode(b"\xc1" * (HISTORY_FRAME_BYTES_MAX + 1))
+
+
+@pytest.mark.parametrize("name", ["read-range", "read-everything", "read-last"])
+def test_an_earlier_version_does_not_know_of_nodes_that_are_behind(name: str) -> None:
+    fields = msgspec.msgpack.decode(CODEC.encode(EXAMPLES[name]))
+    assert CODEC.decode(array(*fields[:-1])) == replace(EXAMPLES[name], whole=False)
 
 
 def test_a_later_version_may_say_more() -> None:

@@ -82,6 +82,13 @@ class SyncConfig(msgspec.Struct, frozen=True):
     owner_patience_ns: int = 60 * S_NS
     """A log is taken from its owner. If that is away for this long, from whoever else has it."""
 
+    behind_ns: int = 60 * S_NS
+    """Readers are sent to other storage nodes until we have what those have that are there; for
+    this long at most after a link came up, or after the last rows that came over it."""
+
+    behind_dial_ns: int = 3 * S_NS
+    """The same for one that is being dialled: it may as well be down, and readers would wait."""
+
     answers_in_flight_max: int = 16
     """Questions of one peer that wait for our disk: as many as an honest one has at once, and some
     more."""

@@ -21,6 +21,7 @@ class Peer(msgspec.Struct, eq=False):
     """When it last said so."""
     request: int = 0
     """The number of our last question to it."""
+    linked: bool = False
 
     @property
     def node(self) -> NodeId:

@@ -24,6 +24,7 @@ from shoal.protocols.streams.config import FRAME_BYTES_MAX
 
 PAGE_ROWS_MAX = 1000
 LOGS_MAX = 100
+BEHIND = "behind"
 
 LogId = Annotated[bytes, Meta(min_length=16, max_length=16)]  # a UUID
 Signed = Annotated[bytes, Meta(min_length=SIGNATURE_BYTES + 1, max_length=FRAME_BYTES_MAX)]
@@ -54,6 +55,8 @@ class ReadRange(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     chain: ChainName | None
     after: Cursor | None
     rows_max: Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)]
+    whole: bool = False
+    """Say "behind" rather than give less than other storage nodes have."""
 
 
 class ReadLast(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
@@ -66,6 +69,8 @@ class ReadLast(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
     count: Annotated[int, Meta(ge=1, le=100_000)]
     publisher: WireNodeId | None
     rows_max: Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)]
+    whole: bool = False
+    """As of a ReadRange."""
 
 
 class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
@@ -166,8 +171,9 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
-    """There is no answer: "not-kept" (not a stream of ours), "busy", "expired" (the log begins
-    later), "no-such-log", "failed"."""
+    """There is no answer: "not-kept" (not a stream of ours), "busy", "behind" (other storage nodes
+    have more, and we shall have it soon), "expired" (the log begins later), "no-such-log",
+    "failed"."""
 
     request: Count
     reason: Reason

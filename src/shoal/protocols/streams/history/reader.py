@@ -22,6 +22,7 @@ from shoal.protocols.streams.history.commands import (
 )
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import (
+    BEHIND,
     Cursor,
     LogRows,
     ReadLast,
@@ -83,6 +84,7 @@ class Reader:
         self._upto_seq: int | None = None  # of the log, when the read began
         self._upto_of: NodeId | None = None  # who said so
         self._empty = 0
+        self._whole = True
         self.restart()
 
     def restart(self) -> None:
@@ -90,6 +92,12 @@ class Reader:
         what = self.command.what
         self._cursor, self._upto_seq, self._upto_of, self._empty = None, None, None, 0
         self._seq = what.after_seq if isinstance(what, LogRange) else 0
+
+    def settle(self) -> bool:
+        """Take what storage nodes have that are behind; False if that changes nothing."""
+        changed = self._whole and not isinstance(self.command.what, LogRange)
+        self._whole = False
+        return changed
 
     def question(self, request: int) -> Question:
         """What to ask for next."""
@@ -101,7 +109,9 @@ class Reader:
             case LastMessages() if self._cursor is None:
                 assert self._left is not None
                 rows = min(rows, self._left)
-                return ReadLast(request, stream, partition, self._left, command.publisher, rows)
+                return ReadLast(
+                    request, stream, partition, self._left, command.publisher, rows, self._whole
+                )
             case LastMessages():
                 begin = end = None
                 rows = min(rows, self._left or rows)
@@ -117,6 +127,7 @@ class Reader:
             command.chain,
             self._cursor,
             rows,
+            self._whole,
         )
 
     def check(self, answer: Answer, source: NodeId) -> Page:
@@ -204,7 +215,7 @@ class Reader:
             if seq < upto and source == self._upto_of:
                 raise Misfit("went-back")  # it said itself that there is more
             if seq < upto or answer.last < seq:
-                raise Misfit("behind")  # a replica that has not come so far
+                raise Misfit(BEHIND)  # a replica that has not come so far
         if not rows and self._is_idling():
             raise Misfit("no-progress")
         return Page(tuple(rows), min(seq, upto) if answer.rows else seq, seq >= upto, upto)

@@ -6,7 +6,9 @@
              round of failures  +------ next storage node, behind the last good page
 
 A storage node that is away or busy is tried again in the next round; one that sent what it must
-not, or says that it does not have it, is not asked again by this read.
+not, or says that it does not have it, is not asked again by this read. One that has just come back,
+and does not have all of it yet, says so: if there is no better one, what it has is taken in the
+end.
 """
 
 from __future__ import annotations
@@ -30,11 +32,10 @@ from shoal.protocols.streams.history.commands import (
     HistoryRow,
 )
 from shoal.protocols.streams.history.config import ClientConfig
-from shoal.protocols.streams.history.messages import LogRows, Refused, Rows
+from shoal.protocols.streams.history.messages import BEHIND, LogRows, Refused, Rows
 from shoal.protocols.streams.history.reader import Misfit, Page, Reader
 
 NOT_HERE = ("not-kept", EXPIRED, NO_SUCH_LOG)  # refusals that asking again does not change
-BEHIND = "behind"  # a replica that will have it later
 NOTHING = "nothing"
 
 
@@ -219,9 +220,18 @@ class Reading:
         self._sources.append(source)
         self._failures += 1
         if self._failures >= self._rounds * len(self._sources):
-            return self._give_up()
+            return self._settle()
         if self._failures % len(self._sources) == 0:
             return [SetTimer(("retry", self.id), self._config.retry_ns)]
+        return self._ask()
+
+    def _settle(self) -> list[Effect]:
+        """All rounds were in vain: what those have who are behind is better than nothing."""
+        behind = [source for source in self._sources if self._said.get(source.node) == BEHIND]
+        if not behind or not self.reader.settle():
+            return self._give_up()
+        self._sources = behind
+        self._failures = (self._rounds - 1) * len(behind)  # one round more
         return self._ask()
 
     def _give_up(self) -> list[Effect]:

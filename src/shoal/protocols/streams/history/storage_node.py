@@ -3,9 +3,10 @@
 Theory of operation. What the local subscriber hears (KeepMessage) and what publishers send (Keep,
 once its signature is good) goes to the disk by Store; Kept is said after Stored, and not before.
 A question goes to the disk as the key of a Load, and the answer that comes back goes to the asker:
-nothing is remembered of a reader but how many of its questions wait. All that waits is bounded;
-above the bounds peers are told "busy", and messages of the own subscriber are counted and left to
-anti-entropy.
+nothing is remembered of a reader but how many of its questions wait. While other storage nodes may
+have more of a stream, readers who want the whole are told that we are behind. All that waits is
+bounded; above the bounds peers are told "busy", and messages of the own subscriber are counted and
+left to anti-entropy.
 
 Askers dial. Their link is claimed softly at the first question, and given back when they have been
 quiet for a while. Retention is a question to the disk, too: one step at a time, now and then.
@@ -60,6 +61,7 @@ from shoal.protocols.streams.history.disk import (
     encode,
 )
 from shoal.protocols.streams.history.messages import (
+    BEHIND,
     QUESTIONS,
     CountKept,
     Keep,
@@ -104,6 +106,7 @@ class StorageNode:
         keeps: Callable[[StreamId], bool],
         config: StorageConfig | None = None,
         access: AccessTable | None = None,
+        is_behind: Callable[[StreamId, int], bool] = lambda stream, now_ns: False,
     ) -> None:
         """Without a table, everybody may read and publish: there is no registry."""
         self.node = node
@@ -113,6 +116,7 @@ class StorageNode:
         self.let_go = 0
         """Messages that retention has removed since the start."""
         self._keeps = keeps
+        self._is_behind = is_behind
         self._peers: dict[NodeId, AskingPeer] = {}
         self._waiting: dict[ToKeep, None] = {}
         self._waiting_bytes = 0
@@ -185,6 +189,9 @@ class StorageNode:
         asked, effects = self._admit(peer, question.request, question.stream, now_ns)
         if asked is None:
             return effects
+        wants_whole = isinstance(question, ReadRange | ReadLast) and question.whole
+        if wants_whole and self._is_behind(question.stream, now_ns):
+            return effects + self._answer(asked, Refused(asked.request, BEHIND))
         # Publishers count what of their own is kept, and need not be subscribers.
         kinds = EITHER if isinstance(question, CountKept) else SUBSCRIBE
         undecided = Undecided(asked, kinds, Load(encode(question), asked))

@@ -9,6 +9,8 @@ comes back, and (log, seq) come with it (`Round`).
 A log is followed with its owner, or, if that is away for long, with whoever has it (`Followed`).
 Peers are believed about the order of their logs, for it is theirs; never about messages, whose
 signatures are checked. One that lies is not asked about that log for a while; the others are.
+
+Until all who are there were gone through once, this node is `Behind`, which its readers are told.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.history.behind import Behind
 from shoal.protocols.streams.history.config import SyncConfig
 from shoal.protocols.streams.history.disk import DISK_FAILED, decode_answer, encode
 from shoal.protocols.streams.history.followed import Followed, Peer
@@ -94,6 +97,7 @@ class StorageSync:
         self._permits = permits
         self._streams: dict[StreamId, None] = {}
         self._followed = Followed(self.config)
+        self._behind = Behind(self.config)
         self._rounds: dict[NodeId, Round] = {}
         self._answering: dict[NodeId, int] = {}
 
@@ -111,11 +115,11 @@ class StorageSync:
             case TimerFired(key):
                 return self._timer(key, now_ns)
             case LinkOpened(node):
-                return self._link_opened(node)
+                return self._link_opened(node, now_ns)
             case LinkClosed(node) | LinkFailed(node):
                 return self._link_lost(node)
             case CommandIssued(command):
-                return self._follow(command)
+                return self._follow(command, now_ns)
             case Started():
                 self._followed.since_ns = now_ns
         return []
@@ -132,35 +136,54 @@ class StorageSync:
         if under_way != self._followed.logs:
             raise InvariantViolated("logs are followed that no round knows of")
 
+    def is_behind(self, stream: StreamId, now_ns: int) -> bool:
+        """Whether another storage node of a stream may have what has not come here yet."""
+        return self._behind.is_behind(stream, now_ns)
+
     # Peers
 
-    def _follow(self, command: Any) -> list[Effect]:
+    def _follow(self, command: Any, now_ns: int) -> list[Effect]:
         if not isinstance(command, FollowStream):
             raise UsageError(f"{command!r} is no command of anti-entropy")
         effects: list[Effect] = []
         peers = self._followed.peers
         self._streams[command.stream] = None
         for contact in self._peers_of(command.stream):
-            if contact.node == self.node:
+            node = contact.node
+            if node == self.node:
                 continue
-            if contact.node not in peers:
-                peers[contact.node] = Peer(contact, {})
+            if node not in peers:
+                peers[node] = Peer(contact, {})
                 effects.append(OpenLink(contact, PURPOSE))
-            peers[contact.node].streams[command.stream] = None
+            elif peers[node].linked and node not in self._rounds:
+                effects.append(self._poll_soon(node))
+            if command.stream not in peers[node].streams:
+                peers[node].streams[command.stream] = None
+                self._behind.followed(command.stream, node, now_ns)
         return effects
 
-    def _link_opened(self, node: NodeId) -> list[Effect]:
-        # Both ends hear of it at once: they need not ask each other at once, too.
-        return [SetTimer(("poll", node), self._rng.randrange(self.config.poll_ns // 4))]
+    def _link_opened(self, node: NodeId, now_ns: int) -> list[Effect]:
+        self._followed.peers[node].linked = True
+        self._behind.moved(node, now_ns)
+        return [self._poll_soon(node)]
+
+    def _poll_soon(self, node: NodeId) -> SetTimer:
+        # Both ends have a reason at once: they need not ask each other at once, too.
+        return SetTimer(("poll", node), self._rng.randrange(self.config.poll_ns // 4))
 
     def _link_lost(self, node: NodeId) -> list[Effect]:
         self._end(node)
+        self._parted(self._followed.peers[node])
         wait_ns = self.config.retry_ns + self._rng.randrange(self.config.retry_ns)
         return [
             CancelTimer(("answer", node)),
             CancelTimer(("poll", node)),
             SetTimer(("dial", node), wait_ns),
         ]
+
+    def _parted(self, peer: Peer) -> None:
+        peer.linked = False
+        self._behind.lost(peer.node)
 
     # Rounds
 
@@ -192,6 +215,7 @@ class StorageSync:
             effects = round.verified(event.valid, now_ns)
         elif isinstance(event, Stored):
             effects = round.stored(now_ns)
+            self._behind.moved(round.peer.node, now_ns)
         else:
             effects = round.store_failed(event.reason, now_ns)
         return self._moved(round, effects)
@@ -203,7 +227,9 @@ class StorageSync:
             return effects
         node = round.peer.node
         self._end(node)
+        self._behind.met(node, round.through)
         if round.nothing_kept:
+            self._parted(round.peer)
             wait_ns = self.config.not_kept_ns
             return [*effects, CloseLink(node, PURPOSE), SetTimer(("dial", node), wait_ns)]
         return [*effects, SetTimer(("poll", node), self.config.poll_ns)]

@@ -67,6 +67,11 @@ class Round:
         self._storing = 0  # the last seq of what is being stored
         self._now_ns = 0
 
+    @property
+    def through(self) -> tuple[StreamId, ...]:
+        """Streams that the peer has nothing more of."""
+        return self._streams[: self._spot[0]]
+
     def begin(self, now_ns: int) -> list[Effect]:
         """The first question."""
         self._now_ns = now_ns
