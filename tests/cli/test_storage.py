@@ -118,7 +118,9 @@ def test_what_was_published_is_resent_and_followed(tmp_path: Path) -> None:
         (["resend", STREAM, "--last", "5", "--from", "7"], "give one or the other"),
         (["resend", STREAM, "--from", "noon"], "--from 'noon': write milliseconds since 1970"),
         (["resend", STREAM, "--publisher", "bob"], "publisher='bob'"),
+        (["resend", STREAM, "--from", "9", "--to", "5"], ".009Z is after --to 1970-01-01T00:00:00"),
         (["subscribe", STREAM, "--start", "last:0"], "write last:100"),
+        (["subscribe", STREAM, "--start", "last:" + "9" * 4400], "write last:100"),
         (["subscribe", STREAM, "--start", "noon"], "or latest, earliest, last:100, an offset"),
     ],
 )

@@ -249,6 +249,9 @@ def test_an_offset_goes_on_exactly_after_its_message() -> None:
         unknown = format_offset(Offset({0: PartitionOffset(type(store.store.log)(int=7), 0)}))
         with pytest.raises(NotFound, match="no storage node has the log of this offset"):
             await all_of(reader.read(unknown))
+        beyond = format_offset(Offset({0: PartitionOffset(store.store.log, 10**6)}))
+        with pytest.raises(HistoryUnavailable, match=r"the log of this offset ends at [4-9]\d\d:"):
+            await all_of(reader.read(beyond))
 
     in_archive(scenario)
 
@@ -338,7 +341,7 @@ def test_history_that_is_lost_under_way_is_said_in_its_place_and_live_goes_on() 
         ({"start": "{}"}, "is no offset"),
         (
             {"start": datetime(2026, 2, 1, tzinfo=UTC), "end": datetime(2026, 1, 1, tzinfo=UTC)},
-            "after the end",
+            "start 2026-02-01T00:00:00.000Z is after end 2026-01-01",
         ),
         ({"publisher": "bob"}, "publisher='bob'"),
         ({"partitions": 4}, "partition 4"),

@@ -19,3 +19,19 @@ def parse_time(name: str, text: str) -> datetime:
     if when.tzinfo is None:
         raise UsageError(remedy)
     return when
+
+
+def show_time(when: datetime) -> str:
+    """As parse_time takes it, to the millisecond."""
+    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def check_order(
+    begin_name: str, begin: datetime | None, end_name: str, end: datetime | None
+) -> None:
+    """UsageError if something would end before it begins."""
+    if begin is not None and end is not None and begin > end:
+        raise UsageError(
+            f"{begin_name} {show_time(begin)} is after {end_name} {show_time(end)}: "
+            "give the earlier one first"
+        )

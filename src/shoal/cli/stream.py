@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shoal.node.history import Start
 
 FOR_TRACKER = "for the tracker to let us in"
+DIGITS_MAX = 19  # of what any number here can be
 
 stream = typer.Typer(
     no_args_is_help=True,
@@ -121,12 +122,13 @@ def resend(
     Example: shoal stream resend /vehicles --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
     """
     from shoal.base.errors import UsageError
-    from shoal.base.times import parse_time
+    from shoal.base.times import check_order, parse_time
 
     if last is not None and (begin is not None or end is not None):
         raise UsageError("--last and --from or --to: give one or the other")
     from_ = None if begin is None else parse_time("--from", begin)
     to = None if end is None else parse_time("--to", end)
+    check_order("--from", from_, "--to", to)
     run_until_stopped(_resend(id, config, last, from_, to, publisher, partition or None, as_json))
 
 
@@ -184,8 +186,9 @@ def _start(text: str) -> Start:
         return text
     kind, _, count = text.partition(":")
     if kind == "last":
-        if not (count.isascii() and count.isdecimal() and int(count)):
-            raise UsageError(f"--start {text!r}: write last:100")
+        digits = count.isascii() and count.isdecimal() and len(count) <= DIGITS_MAX
+        if not digits or not int(count):
+            raise UsageError(f"--start {text[:30]!r}: write last:100")
         return Last(int(count))
     try:
         return parse_time("--start", text)
@@ -208,23 +211,31 @@ async def _resend(
     async with Node.open(config) as node:
         opened = await node.open_stream(id)
         start = Last(last) if last is not None else begin or "earliest"
-        count, progress = 0, NowAndThen()
+        count, gaps, progress = 0, 0, NowAndThen()
         async for message in opened.read(start, end, publisher=publisher, partitions=partitions):
+            if message.gap_before is not None:
+                gaps += 1
+                if not as_json:  # there it is in the line
+                    sys.stdout.flush()
+                    print(f"messages of {message.publisher[:10]} are missing here", file=sys.stderr)
             print(message.as_json().decode() if as_json else _shown(message))
             count += 1
             if progress.due:
                 print(f"message {count:,}, at {message.timestamp:%F %T}", file=sys.stderr)
         sys.stdout.flush()
-        print(f"{count:,} message{'s' * (count != 1)} of {opened.id}", file=sys.stderr)
+        holes = f", with {gaps:,} gap{'s' * (gaps != 1)}" if gaps else ""
+        print(f"{count:,} message{'s' * (count != 1)} of {opened.id}{holes}", file=sys.stderr)
 
 
 def _shown(message: Message) -> str:
     """One line for people."""
     import msgspec
 
+    from shoal.base.times import show_time
+
     content = message.content
     text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
-    when = message.timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    when = show_time(message.timestamp)
     if message.undecryptable is not None:
         text = f"(encrypted, and cannot be opened here: {message.undecryptable})"
     return f"{when} {message.publisher[:10]} {text}"

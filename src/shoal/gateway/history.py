@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from shoal.base.errors import NotFound, ShoalError, UsageError
 from shoal.base.ids import PARTITIONS_MAX, Partition, parse_node_id, parse_stream_id
+from shoal.base.times import check_order
 from shoal.gateway.answers import problem
 from shoal.gateway.config import STALLED_S
 from shoal.gateway.doors import HistoryQuery, StreamDoor
@@ -106,6 +107,7 @@ def _history_query(request: web.Request) -> HistoryQuery:
     begin, end = values.time("from"), values.time("to")
     if last is not None and (begin is not None or end is not None):
         raise UsageError("last= and from= or to=: give one or the other")
+    check_order("from", begin, "to", end)
     partition = values.number("partition", 0, PARTITIONS_MAX - 1, None)
     publisher = values.get("publisher")
     if publisher is not None:

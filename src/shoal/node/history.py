@@ -21,6 +21,7 @@ import msgspec
 from shoal.base.errors import HistoryUnavailable, NotFound, OffsetExpired, UsageError
 from shoal.base.ids import INT63_MAX, NodeId, StreamId, parse_node_id
 from shoal.base.offsets import PartitionOffset
+from shoal.base.times import check_order
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import Position
 from shoal.node.messages import LOST, FromLog, Gap, Message, Unreadable, message_of
@@ -29,6 +30,7 @@ from shoal.node.progress import Place, Places, Progress, parse_places
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.commands import (
+    BEYOND,
     EXPIRED,
     FAILED,
     NO_STORAGE,
@@ -301,10 +303,13 @@ def reads_of(
     """The reads, one for each partition; UsageError names what is wrong and what would be right."""
     by = None if publisher is None else _publisher(publisher)
     stop = None if end is None else Position(_milliseconds("end", end), INT63_MAX)
-    return [
+    reads = [
         ReadHistory(stream, partition, _what(start, stop, partition), by)
         for partition in partitions
     ]
+    if isinstance(start, datetime):
+        check_order("start", start, "end", end)
+    return reads
 
 
 def _what(start: Start | Places, end: Position | None, partition: int) -> What:
@@ -317,10 +322,7 @@ def _what(start: Start | Places, end: Position | None, partition: int) -> What:
         case "earliest":
             return MessageRange(None, end)
         case datetime():
-            begin = Position(_milliseconds("start", start), 0)
-            if end is not None and end < begin:
-                raise UsageError(f"start={start!r} is after the end: give an earlier one")
-            return MessageRange(begin, end)
+            return MessageRange(Position(_milliseconds("start", start), 0), end)
         case Last(count):
             return LastMessages(count)
         case Places(places):
@@ -379,6 +381,10 @@ def _error(stream: StreamId, ended: HistoryEnded | KeepFailed, more: str = "") -
         case reason if reason == EXPIRED:
             return OffsetExpired(
                 f"{stream}: the messages after this offset are no longer kept: start at 'earliest'"
+            )
+        case reason if reason == BEYOND:
+            return HistoryUnavailable(
+                f"{stream}: {ended.problem}: start at an earlier offset, or at a time"
             )
     text = f"{stream}: its storage nodes gave no good answer ({ended.problem})"
     if more:

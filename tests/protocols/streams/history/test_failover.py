@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.protocols.streams.history.commands import EXPIRED, FAILED, HistoryEnded, LogRange
+from shoal.protocols.streams.history.commands import (
+    BEYOND,
+    EXPIRED,
+    FAILED,
+    HistoryEnded,
+    LogRange,
+)
 from tests.support.history import LOG, Keeper, Library, Refusing, Silent, history
 
 MESSAGES = history(35)
@@ -23,7 +29,14 @@ def test_an_offset_that_nobody_has_come_to_is_no_end() -> None:
     library = Library(Keeper(MESSAGES[:10]))
     assert library.read_all(LogRange(LOG, 20)) == []
     (ended,) = library.ended
-    assert (ended.reason, ended.problem) == (FAILED, "0x00000000: behind")
+    assert (ended.reason, ended.problem) == (BEYOND, "the log of this offset ends at 10")
+
+
+def test_an_offset_that_one_which_is_away_may_have_come_to_is_not_beyond_the_log() -> None:
+    library = Library(Keeper(MESSAGES[:10]), Silent())
+    assert library.read_all(LogRange(LOG, 20)) == []
+    (ended,) = library.ended
+    assert ended.reason == FAILED
 
 
 @pytest.mark.parametrize("other", [None, Silent(), Refusing("busy")])

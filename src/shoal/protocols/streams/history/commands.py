@@ -104,6 +104,7 @@ NO_STORAGE = "no-storage"  # no storage node is named for the stream
 NO_TRACKER = "no-tracker"  # nobody could say which ones are
 NO_SUCH_LOG = "no-such-log"
 EXPIRED = "expired"  # the log begins later by now
+BEYOND = "beyond"  # the log ends before the offset, at all that have it
 FAILED = "failed"  # storage nodes are named, but could not, or did not, give what was asked for
 
 

@@ -85,6 +85,8 @@ class Reader:
         self._upto_of: NodeId | None = None  # who said so
         self._empty = 0
         self._whole = True
+        self.log_ends_at: int | None = None
+        """Of a log that does not reach to where the read begins: how far it goes, at most."""
         self.restart()
 
     def restart(self) -> None:
@@ -214,6 +216,8 @@ class Reader:
                 raise Misfit("withheld")  # it says itself that there is more
             if seq < upto and source == self._upto_of:
                 raise Misfit("went-back")  # it said itself that there is more
+            if answer.last < seq and self._upto_seq is None:
+                self.log_ends_at = max(answer.last, self.log_ends_at or 0)
             if seq < upto or answer.last < seq:
                 raise Misfit(BEHIND)  # a replica that has not come so far
         if not rows and self._is_idling():

@@ -25,6 +25,7 @@ from shoal.kernel.records import Rejected
 from shoal.protocols.streams.desk import Desk
 from shoal.protocols.streams.history.checks import Checks
 from shoal.protocols.streams.history.commands import (
+    BEYOND,
     COMPLETE,
     EXPIRED,
     FAILED,
@@ -243,6 +244,9 @@ class Reading:
         ):
             return self._end(COMPLETE, "")
         reason = FAILED
+        ends_at = self.reader.log_ends_at
+        if ends_at is not None and all(word in (BEHIND, "not-kept", NO_SUCH_LOG) for word in said):
+            return self._end(BEYOND, f"the log of this offset ends at {ends_at:,}")
         if all(word in NOT_HERE for word in said):  # or one that is away may still have it
             reason = next((word for word in (EXPIRED, NO_SUCH_LOG) if word in said), FAILED)
         self.useless = reason == FAILED
