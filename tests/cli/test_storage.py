@@ -120,6 +120,8 @@ def test_what_was_published_is_resent_and_followed(tmp_path: Path) -> None:
         (["resend", STREAM, "--publisher", "bob"], "publisher='bob'"),
         (["resend", STREAM, "--from", "9", "--to", "5"], ".009Z is after --to 1970-01-01T00:00:00"),
         (["subscribe", STREAM, "--start", "last:0"], "write last:100"),
+        (["subscribe", STREAM, "--unordered", "--start", "last:5"], "give it without --start"),
+        (["subscribe", STREAM, "--unordered", "--offsets"], "give it without --start"),
         (["subscribe", STREAM, "--start", "last:" + "9" * 4400], "write last:100"),
         (["subscribe", STREAM, "--start", "noon"], "or latest, earliest, last:100, an offset"),
     ],

@@ -91,6 +91,13 @@ def test_a_file_may_be_published(network: Path) -> None:
         assert subscriber.contents() == expected
 
 
+def test_a_subscriber_may_want_them_as_they_come(network: Path) -> None:
+    with Subscriber(network, "--unordered", "--count", "2") as subscriber:
+        publish(network, "1\n2\n")
+        assert subscriber.end() == 0
+        assert sorted(subscriber.contents()) == [1, 2]
+
+
 def test_lines_are_published_as_they_come(network: Path) -> None:
     with (
         Subscriber(network) as subscriber,

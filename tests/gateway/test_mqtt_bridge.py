@@ -85,7 +85,7 @@ class Door:
         return MessageId(stream, 0, self.asked, 0, NodeId(bytes(20)), "c")
 
     @asynccontextmanager
-    async def subscribe(self, *asked: Any) -> AsyncIterator[Any]:
+    async def subscribe(self, *asked: Any, **options: Any) -> AsyncIterator[Any]:
         raise ZeroDivisionError("nobody has thought of this")
         yield
 

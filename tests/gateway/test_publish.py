@@ -19,6 +19,7 @@ from shoal.gateway.feeds import Feeds, Queue, TooManySubscribers
 from shoal.gateway.publishing import contents_of
 from tests.gateway.client import open_gateway
 from tests.node.archive import STREAM, Archive, in_archive
+from tests.node.disorder import send_in_order
 from tests.node.network import Town, contents, in_town, run, take
 from tests.transport.recorder import until
 
@@ -161,6 +162,36 @@ def test_keys_choose_partitions_and_subscribers_one_of_them() -> None:
             await client.post(path + "?partition=1", "3", JSON)
             await client.post(path + "?partition=3", "4", JSON)
             assert (await events.contents(1))[-1] in (1, 2, 4)
+
+    in_town(scenario)
+
+
+def test_a_subscriber_may_want_messages_as_they_come() -> None:
+    async def scenario(town: Town) -> None:
+        one, two = await town.move_in(2)
+        stream = await one.create_stream("/x")
+        await one.join(stream.id)
+        path = f"/streams/{stream.id}/live"
+        async with open_gateway(two) as client:
+            async with (
+                client.events(path) as ordered,
+                client.events(path + "?ordered=false") as unordered,
+            ):
+                await send_in_order(one, stream, (0, 2, 1))
+                assert await ordered.contents(3) == [0, 1, 2]
+                seen = [await unordered.next() for _ in range(3)]
+                assert [event[2]["content"] for event in seen] == [0, 2, 1]
+            # A browser comes back by itself, and there is no place to go on from.
+            again = {"Last-Event-ID": seen[-1][1]}
+            async with client.events(path + "?ordered=false", **again) as events:
+                await stream.publish("after")
+                name, _, data = await events.next()
+                assert (name, data["gap"]["reason"]) == ("gap", "no-history")
+                assert await events.contents(1) == ["after"]
+            answer = await client.get(path + "?ordered=false&last=5", 400)
+            assert "give no start" in answer["error"]
+            answer = await client.get(path + "?ordered=perhaps", 400)
+            assert "ordered=perhaps: give true, or false" in answer["error"]
 
     in_town(scenario)
 

@@ -33,10 +33,13 @@ def no_thread_stays() -> Iterator[None]:
     assert [thread.name for thread in left if thread.name == "shoal"] == []
 
 
-def test_messages_come_in_a_loop_that_ends_with_silence(network: NetworkFile) -> None:
+@pytest.mark.parametrize("ordered", [True, False])
+def test_messages_come_in_a_loop_that_ends_with_silence(
+    network: NetworkFile, ordered: bool
+) -> None:
     with shoal.connect(network) as one, shoal.connect(network) as two:
         stream = one.create_stream("/x")
-        with two.open_stream(stream.id).subscribe(timeout=0.3) as messages:
+        with two.open_stream(stream.id).subscribe(ordered=ordered, timeout=0.3) as messages:
             assert list(messages) == []  # nothing yet
             sent = [stream.publish({"number": number}) for number in range(3)]
             assert [message.id for message in messages] == sent

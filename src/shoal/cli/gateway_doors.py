@@ -64,18 +64,21 @@ class NodeStreams:
 
     @asynccontextmanager
     async def subscribe(
-        self, stream: StreamId, start: Start, partition: int | None = None
+        self, stream: StreamId, start: Start, partition: int | None = None, *, ordered: bool = True
     ) -> AsyncIterator[AsyncIterator[Told]]:
         opened = await self._node.open_stream(stream)
         gap: Gap | None = None
         async with AsyncExitStack() as stack:
 
             async def begin(at: Any) -> Subscription:
-                return await stack.enter_async_context(
-                    opened.subscribe(at, partitions=partition, queue_max=SUBSCRIBER_QUEUE_MAX)
+                messages = opened.subscribe(
+                    at, partitions=partition, ordered=ordered, queue_max=SUBSCRIBER_QUEUE_MAX
                 )
+                return await stack.enter_async_context(messages)
 
-            if isinstance(start, MessageId):
+            if isinstance(start, MessageId) and not ordered:
+                messages, gap = await begin(LATEST), Gap(None, NO_HISTORY)
+            elif isinstance(start, MessageId):
                 try:
                     messages = await begin(_before(start))
                 except (NotKept, HistoryUnavailable):
@@ -83,7 +86,8 @@ class NodeStreams:
                     messages, gap = await begin(LATEST), Gap(None, NO_HISTORY)
             else:
                 messages = await begin(Last(start) if isinstance(start, int) else start)
-            yield _Messages(messages, start if isinstance(start, MessageId) else None, gap)
+            after = start if isinstance(start, MessageId) and ordered else None
+            yield _Messages(messages, after, gap)
 
 
 class _Messages:

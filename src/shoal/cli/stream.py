@@ -81,12 +81,20 @@ def subscribe(
     offsets: Annotated[
         bool, typer.Option("--offsets", help="Print each message's offset, to --start after it.")
     ] = False,
+    unordered: Annotated[
+        bool, typer.Option("--unordered", help="As messages come: none waits for one before it.")
+    ] = False,
 ) -> None:
     """Print each message as one line of JSON: id, publisher, timestamp, content.
 
     Example: shoal stream subscribe 0x7e5f4552091a69125d5dfcb7b8c2659029395bdf/vehicles --count 10
     """
-    run_until_stopped(_subscribe(id, config, count, partition or None, start, offsets))
+    from shoal.base.errors import UsageError
+
+    if unordered and (start != "latest" or offsets):
+        raise UsageError("--unordered is of live messages: give it without --start and --offsets")
+    ordered = not unordered
+    run_until_stopped(_subscribe(id, config, count, partition or None, start, offsets, ordered))
 
 
 @stream.command()
@@ -157,6 +165,7 @@ async def _subscribe(
     partitions: list[int] | None,
     start: str,
     offsets: bool,
+    ordered: bool,
 ) -> None:
     from shoal.node import Node
 
@@ -165,7 +174,7 @@ async def _subscribe(
         async with AsyncExitStack() as stack:
             async with waiting(FOR_TRACKER):
                 messages = await stack.enter_async_context(
-                    opened.subscribe(_start(start), partitions=partitions)
+                    opened.subscribe(_start(start), partitions=partitions, ordered=ordered)
                 )
             print(f"subscribed to {opened.id}", file=sys.stderr)
             seen = 0

@@ -72,7 +72,7 @@ class StreamDoor(Protocol):
     def read(self, query: HistoryQuery) -> AsyncIterator[bytes]: ...
 
     def subscribe(
-        self, stream: StreamId, start: Start, partition: int | None = None
+        self, stream: StreamId, start: Start, partition: int | None = None, *, ordered: bool = True
     ) -> AbstractAsyncContextManager[AsyncIterator[Told]]: ...
 
 

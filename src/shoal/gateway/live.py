@@ -35,6 +35,7 @@ Source = AbstractAsyncContextManager[AsyncIterator[Told]]
 Asked = Callable[[web.Request], Source]
 
 _FROM = Parameter("from", str, "latest (the default), earliest, or a time.")
+_ORDERED = Parameter("ordered", bool, "false: live messages as they come, in no order.")
 _FROM_EVENT = Parameter("from", str, "latest (the default), earliest, or the CID of an event.")
 
 
@@ -47,7 +48,7 @@ class Live:
 
     def routes(self) -> Iterable[Route]:
         """Serve."""
-        about = (_FROM, LAST, PARTITION)
+        about = (_FROM, LAST, PARTITION, _ORDERED)
         for what, path, asked, parameters in (
             ("Messages of a stream", "streams/{id}", self._stream, about),
             ("Events of a topic", "topics/{cid}", self._topic, (_FROM_EVENT,)),
@@ -96,13 +97,17 @@ class Live:
     def _stream(self, request: web.Request) -> Source:
         door = self._doors.streams
         stream = parse_stream_id(request.match_info["id"])
-        start, partition = _start(request, stream)
+        start, partition, ordered = _start(request, stream)
         if door is None:
             raise NotFound("this node knows no tracker, and so no stream: ask another one")
         if start == LATEST:
             # All partitions are fed to everybody's queue: each takes its own.
-            return self._feeds.join(stream, lambda: door.subscribe(stream, LATEST), partition)
-        return door.subscribe(stream, start, partition)
+            return self._feeds.join(
+                (stream, ordered),
+                lambda: door.subscribe(stream, LATEST, ordered=ordered),
+                partition,
+            )
+        return door.subscribe(stream, start, partition, ordered=ordered)
 
     def _topic(self, request: web.Request) -> Source:
         door, cid = self._doors.topics, request.match_info["cid"]
@@ -116,11 +121,12 @@ class Live:
         return door.subscribe(cid, start)
 
 
-def _start(request: web.Request, stream: StreamId) -> tuple[Start, int | None]:
+def _start(request: web.Request, stream: StreamId) -> tuple[Start, int | None, bool]:
     values = Values(request)
     last = values.number("last", 1, LAST_MAX, None)
     begin = values.get("from")
     partition = values.number("partition", 0, PARTITIONS_MAX - 1, None)
+    ordered = values.flag("ordered", otherwise=True)
     start: Start = LATEST
     seen = request.headers.get(LAST_EVENT_ID)
     if last is not None and begin is not None:
@@ -134,7 +140,7 @@ def _start(request: web.Request, stream: StreamId) -> tuple[Start, int | None]:
     elif begin is not None and begin != LATEST:
         start = _time(values)
     values.check_all_known()
-    return start, partition
+    return start, partition, ordered
 
 
 def _time(values: Values) -> datetime:

@@ -60,6 +60,12 @@ class Values:
             raise UsageError(f"{name}={text[:100]}: give a number, {least:g} to {most:g}")
         return value
 
+    def flag(self, name: str, otherwise: bool) -> bool:
+        text = self.get(name)
+        if text not in (None, "true", "false"):
+            raise UsageError(f"{name}={text[:100]}: give true, or false")
+        return otherwise if text is None else text == "true"
+
     def time(self, name: str) -> datetime | None:
         text = self.get(name)
         if text is None:

@@ -227,10 +227,12 @@ class BlockingStream:
         start: Start = LATEST,
         *,
         partitions: Iterable[int] | int | None = None,
+        ordered: bool = True,
         timeout: float | None = None,
     ) -> Items[Message]:
         """As Stream.subscribe; iteration ends after `timeout` seconds of silence, if given."""
-        return Items(self._thread, self.stream.subscribe(start, partitions=partitions), timeout)
+        messages = self.stream.subscribe(start, partitions=partitions, ordered=ordered)
+        return Items(self._thread, messages, timeout)
 
     def read(
         self,

@@ -19,7 +19,7 @@ from shoal.node.key_finding import FoundOrNot, KeyFinder
 from shoal.node.key_publishing import KeyPublisher
 from shoal.node.key_store import KeyStore
 from shoal.node.messages import BROKEN, NO_KEY, Unreadable
-from shoal.protocols.streams.commands import MessageArrived
+from shoal.protocols.streams.commands import MessageArrived, MessageTaken
 from shoal.protocols.streams.keys.commands import KeyFound, KeyNotFound
 from shoal.protocols.streams.keys.machine import KeyExchange
 from shoal.protocols.streams.keys.ring import KeyRing
@@ -29,6 +29,7 @@ from shoal.registry.client import ContractRegistry
 from shoal.runtime import RuntimeHost
 
 KEY_EVENTS = (KeyFound, KeyNotFound)
+MESSAGE_EVENTS = (MessageArrived, MessageTaken)
 
 
 class NodeKeys:
@@ -94,7 +95,7 @@ class NodeKeys:
 
     def heard(self, event: Any) -> bool:
         """A machine said something; whether it was for this door."""
-        if type(event) is MessageArrived and event.message.id.partition == KEYS_PARTITION:
+        if type(event) in MESSAGE_EVENTS and event.message.id.partition == KEYS_PARTITION:
             self.took(event.message)
             return True
         if type(event) not in KEY_EVENTS:

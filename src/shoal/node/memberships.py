@@ -26,6 +26,7 @@ from shoal.protocols.streams.commands import (
     JoinStream,
     LeaveStream,
     MessageArrived,
+    MessageTaken,
     StreamReady,
     StreamRefused,
 )
@@ -107,7 +108,7 @@ class Memberships:
         if subscription is not None:
             membership.subscriptions.append(subscription)
         try:
-            await self._host.issue(machine, self._join(stream, subscribe=subscription is not None))
+            await self._host.issue(machine, self._join(stream, subscription))
             async with asyncio.timeout(JOIN_TIMEOUT_S):
                 await membership.answered.wait()
             if membership.refused is not None:
@@ -125,7 +126,7 @@ class Memberships:
         membership = self.joined.setdefault(stream, Membership(asyncio.Event()))
         membership.users += 1
         membership.kept = True
-        self._host.command(self.machine, self._join(stream, keep=True))
+        self._host.command(self.machine, self._join(stream, None, keep=True))
 
     async def exit(self, stream: StreamId, subscription: Subscription) -> None:
         """A subscription ends."""
@@ -148,9 +149,14 @@ class Memberships:
     def heard(self, event: Any) -> None:
         """What the stream machine tells."""
         if type(event) is MessageArrived:
-            membership = self.joined.get(event.message.id.stream)
-            for subscription in membership.subscriptions if membership is not None else ():
-                subscription.push(event)
+            for subscription in self._subscriptions(event):
+                if subscription.ordered:
+                    subscription.push(event)
+        elif type(event) is MessageTaken:
+            for subscription in self._subscriptions(event):
+                if not subscription.ordered:
+                    arrived = MessageArrived(event.message, event.hops, event.received_ns)
+                    subscription.push(arrived)
         elif type(event) is StreamReady:
             membership = self.joined.get(event.stream)
             if membership is not None:
@@ -159,6 +165,10 @@ class Memberships:
             membership = self.joined.get(event.stream)
             if membership is not None:
                 self._tasks.start(self._refused(event, membership))
+
+    def _subscriptions(self, event: MessageArrived | MessageTaken) -> Sequence[Subscription]:
+        membership = self.joined.get(event.message.id.stream)
+        return () if membership is None else membership.subscriptions
 
     async def _refused(self, event: StreamRefused, membership: Membership) -> None:
         """It is asked again if that may help; whoever waits hears of it when patience ends."""
@@ -197,9 +207,12 @@ class Memberships:
         if not membership.users and self.joined.get(stream) is membership:
             await self._leave(stream)
 
-    def _join(self, stream: StreamId, *, subscribe: bool = False, keep: bool = False) -> JoinStream:
+    def _join(
+        self, stream: StreamId, subscription: Subscription | None, *, keep: bool = False
+    ) -> JoinStream:
+        ordered = subscription is None or subscription.ordered
         redundant_feeds = self._network.redundant_feeds(stream)
-        return JoinStream(stream, subscribe, keep=keep, redundant_feeds=redundant_feeds)
+        return JoinStream(stream, subscription is not None, ordered, keep, redundant_feeds)
 
     async def _until_sent(self, streams: Sequence[StreamId]) -> None:
         """What was published while there was no neighbour has a moment to find one."""

@@ -78,7 +78,8 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def offset(self) -> str | None:
         """Where to go on after this one and all that came before it, in every partition:
-        `subscribe(start=message.offset)`. Text to be stored; None if one publisher's were read."""
+        `subscribe(start=message.offset)`. Text to be stored; None if one publisher's were read,
+        or messages come in no order."""
         return None if self._mark is None else self._mark.offset()
 
     def as_json(self, *, offset: bool = False) -> bytes:

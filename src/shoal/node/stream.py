@@ -65,19 +65,25 @@ class Stream:
         start: Start = LATEST,
         *,
         partitions: Iterable[int] | int | None = None,
+        ordered: bool = True,
         queue_max: int = QUEUE_MESSAGES_MAX,
     ) -> AsyncIterator[Subscription]:
         """Messages as they come, from when the overlay has taken us in; before them history, if
         start says so: "earliest", a datetime, Last(100), or the offset of a message.
 
         Partitions are chosen here, not in the network: a stream has one overlay, and the node
-        carries all of it.
+        carries all of it. With ordered=False live messages come as the overlay brings them: none
+        waits for one before it, what is late comes late, and they have no offsets.
         """
+        if not ordered and start != LATEST:
+            raise UsageError(
+                "ordered=False is of live messages, and history is in order: give no start"
+            )
         chosen = self._node.partitions.chosen(self.id, partitions)
         wanted, begin = self._all(chosen), where(start)
         commands = [] if begin == LATEST else reads_of(self.id, wanted, begin)
         progress = progress_of(begin, wanted)
-        subscription = Subscription(queue_max, chosen, self._node.keys, progress)
+        subscription = Subscription(queue_max, chosen, self._node.keys, progress, ordered=ordered)
         splice = Splice(subscription, self._node.history, commands) if commands else None
         if splice is not None:
             subscription.follow(splice)

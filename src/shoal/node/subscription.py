@@ -38,10 +38,15 @@ class Subscription:
         partitions: frozenset[int] | None = None,
         keys: NodeKeys | None = None,
         progress: Progress | None = None,
+        *,
+        ordered: bool = True,
     ) -> None:
         if queue_max < 1:
             raise UsageError(f"a queue of {queue_max} messages: give 1 or more")
         self.queue_max = queue_max
+        self.ordered = ordered
+        """Each chain in order; else as messages come, without offsets: there is no place up to
+        which all of them were given."""
         self.progress = progress or Progress()
         """How far the application has come."""
         self.queue_bytes_max = max(QUEUE_BYTES_MIN, queue_max * QUEUE_BYTES_EACH)
@@ -169,7 +174,8 @@ class Subscription:
         if isinstance(arrived, ShoalError):
             raise arrived
         of = arrived.arrived if isinstance(arrived, Unreadable) else arrived
-        return message_of(arrived, self._gap_before(of), self.progress)
+        progress = self.progress if self.ordered else None
+        return message_of(arrived, self._gap_before(of), progress)
 
     def _gap_before(self, arrived: MessageArrived) -> Gap | None:
         missed, self._missed = self._missed, 0

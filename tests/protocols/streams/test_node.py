@@ -11,7 +11,13 @@ from shoal.identity.stream_message import Position
 from shoal.kernel.effects import CancelTimer, CloseLink, Notify, OpenLink, Send, SetTimer
 from shoal.kernel.inputs import CommandIssued, Started
 from shoal.kernel.records import Delivered, Rejected
-from shoal.protocols.streams.commands import JoinStream, LeaveStream, MessageArrived, StreamReady
+from shoal.protocols.streams.commands import (
+    JoinStream,
+    LeaveStream,
+    MessageArrived,
+    MessageTaken,
+    StreamReady,
+)
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.messages import Close, Join, Leave, Left, Open
 from tests.support.streams import (
@@ -123,6 +129,27 @@ def test_whoever_subscribes_later_is_given_what_comes_from_then_on() -> None:
         body = body_of(message_id(timestamp_ms=at_ms), previous=previous)
         given = of_kind(bench.flood(ALICE, flood_of(body)), Delivered)
         assert len(given) == (number >= 2), number
+
+
+@pytest.mark.parametrize("joins", [(False,), (False, True), (True, False)])
+def test_each_who_subscribes_is_told_in_the_order_that_it_wants(joins: tuple[bool, ...]) -> None:
+    """Whoever joined first does not decide for the others."""
+    bench = linked_node(ALICE, subscribe=False)
+    for ordered in joins:
+        bench.command(JoinStream(STREAM, ordered=ordered))
+    ids = [message_id(timestamp_ms=NOW_MS + number) for number in range(3)]
+    chain = [
+        body_of(id, previous=Position(id.timestamp_ms - 1, 0) if number else None)
+        for number, id in enumerate(ids)
+    ]
+    came = [chain[0], chain[2], chain[1]]
+    effects = [effect for body in came for effect in bench.flood(ALICE, flood_of(body))]
+    told = [effect.event for effect in of_kind(effects, Notify)]
+    taken = [event.message.id for event in told if type(event) is MessageTaken]
+    arrived = [event.message.id for event in told if type(event) is MessageArrived]
+    assert taken == [body.id for body in came]
+    assert arrived == (ids if True in joins else [])
+    assert len(of_kind(effects, Delivered)) == 3, "once to this node"
 
 
 def test_a_gap_shows_also_if_our_clock_is_ahead() -> None:

@@ -19,11 +19,11 @@ class Channel:
         "feeds",
         "kept",
         "neighbours",
-        "ordered",
         "recent",
         "repair",
         "seen",
         "subscribed",
+        "unordered",
     )
 
     def __init__(
@@ -39,9 +39,10 @@ class Channel:
         self.feeds = Feeds(stream, redundant_feeds)
         self.repair = Repair(stream, self.seen, self.recent, config, node, self.feeds)
         self.subscribed = False
+        """Some local subscriber wants each chain in order."""
+        self.unordered = False
+        """Some local subscriber wants messages as they come."""
         self.kept = False
-        self.ordered = True
-        """Whether the local subscribers want each chain in order."""
         self.active: tuple[NodeId, ...] = ()
         """Neighbours that get data."""
         self.neighbours: frozenset[NodeId] = frozenset()
@@ -49,7 +50,9 @@ class Channel:
 
     def joined(self, command: JoinStream) -> None:
         """One more reason to be in the stream."""
-        if command.subscribe and not self.subscribed:
+        wants_order = command.subscribe and command.ordered
+        if wants_order and not self.subscribed:
             self.seen.begin_delivery()
-        self.subscribed |= command.subscribe
+        self.subscribed |= wants_order
+        self.unordered |= command.subscribe and not command.ordered
         self.kept |= command.keep

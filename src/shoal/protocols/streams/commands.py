@@ -29,9 +29,10 @@ class JoinStream(msgspec.Struct, frozen=True, gc=False):
     stream: StreamId
     subscribe: bool = True
     ordered: bool = True
-    """Each chain in order; else as the overlay brings it."""
+    """Be told each chain in order; else every message as it is taken. Of several who subscribe,
+    each may want it otherwise: then both are told."""
     keep: bool = False
-    """Be told every message as it is taken, whatever subscribers want: for storage."""
+    """Be told every message as it is taken, and be no subscriber: for storage."""
     redundant_feeds: int | None = None
     """How many neighbours besides the fastest send us each publisher's messages; None: all."""
 
@@ -95,7 +96,7 @@ class PublishAccepted(msgspec.Struct, frozen=True, gc=False):
 
 
 class MessageArrived(msgspec.Struct, frozen=True, gc=False):
-    """Told: a message for the local subscribers of its stream."""
+    """Told: a message for the local subscribers of its stream who want order."""
 
     message: VerifiedMessage
     hops: int
@@ -105,9 +106,12 @@ class MessageArrived(msgspec.Struct, frozen=True, gc=False):
 
 
 class MessageTaken(msgspec.Struct, frozen=True, gc=False):
-    """Told: a message of a stream that is kept here was taken, in no order."""
+    """Told: a message was taken, in no order, of a stream that is kept here or that somebody
+    subscribes to who wants it so."""
 
     message: VerifiedMessage
+    hops: int
+    received_ns: int
 
 
 class EquivocationSeen(msgspec.Struct, frozen=True, gc=False):

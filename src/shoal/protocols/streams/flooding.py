@@ -261,8 +261,10 @@ class Flooding:
             copy = Flood(hops, age_us, now_us, signed)
             effects.append(Send(copy, tuple(onward)))
             effects.append(Sent(id, len(onward)))
-        if channel.kept:
-            effects.append(Notify(MessageTaken(message.message)))
+        if channel.kept or channel.unordered:
+            effects.append(Notify(MessageTaken(message.message, hops, now_ns)))
+            if channel.unordered and not channel.subscribed:
+                effects.append(Delivered(id, hops, age_us))
         if channel.seen.is_in_order(message.chain):  # the usual case
             if channel.subscribed:
                 effects.append(Notify(MessageArrived(message.message, hops, now_ns)))
@@ -270,7 +272,7 @@ class Flooding:
             return effects
         if channel.subscribed:
             delivery = Delivery(message, hops, age_us)
-            ready = channel.seen.ready(delivery) if channel.ordered else [delivery]
+            ready = channel.seen.ready(delivery)
             effects.extend(self.deliver(ready, now_ns))
             if not ready:
                 abandoned, ready = channel.repair.relieve(message.chain)

@@ -102,9 +102,10 @@ def send_held(state: StreamState, flooding: Flooding, node: NodeId, now_ns: int)
 def _tell(channel: Channel, message: VerifiedMessage, now_ns: int) -> list[Effect]:
     """Those in this node who listen."""
     effects: list[Effect] = []
-    if channel.kept:
-        effects.append(Notify(MessageTaken(message)))
+    if channel.kept or channel.unordered:
+        effects.append(Notify(MessageTaken(message, 0, now_ns)))
     if channel.subscribed:
         effects.append(Notify(MessageArrived(message, 0, now_ns)))
+    if channel.subscribed or channel.unordered:
         effects.append(Delivered(message.id, 0, 0))
     return effects

@@ -54,7 +54,6 @@ def join_stream(command: JoinStream, node: NodeId, config: NodeConfig, now_ns: i
             f"stream id {command.stream!r}: give 1 to {STREAM_ID_CHARS_MAX} characters"
         )
     channel = Channel(command.stream, config, now_ns // MS_NS, node, command.redundant_feeds)
-    channel.ordered = command.ordered
     channel.joined(command)
     return StreamState(
         Overlay(command.stream, node, config),

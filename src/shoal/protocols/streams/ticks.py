@@ -17,7 +17,7 @@ def tick(
     channel, overlay = state.channel, state.overlay
     if name == "repair":
         effects, ready = channel.repair.tick(channel.active, now_ns)
-        if channel.subscribed and channel.ordered:
+        if channel.subscribed:
             effects.extend(flooding.deliver(ready, now_ns))
         return effects
     if name == "heads":
