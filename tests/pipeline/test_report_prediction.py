@@ -8,6 +8,7 @@ import pytest
 from shoal.pipeline.report import published
 from shoal.pipeline.report.build import build_report
 from shoal.pipeline.report.markdown import to_markdown
+from shoal.pipeline.told import Packets
 from tests.pipeline.report_points import collected, point, table_of, told_of
 
 
@@ -56,3 +57,12 @@ def test_the_trackers_own_estimate_has_a_limit_of_ours_under_noise_too() -> None
         ("2 overlays of streams-prediction", "own", None, "no higher"),
     ]
     assert {(told.expected, told.ours) for told in found} == {(1.24, 0.5)}
+
+
+def test_runs_under_packet_loss_are_no_prediction() -> None:
+    lost = Packets(packets=100, dropped=1, overflowed=0, host_late_us_mean=700.0)
+    lossy = point(16, 130.0, scenario="streams-loss")
+    runs = tuple(msgspec.structs.replace(run, packets=lost) for run in lossy.runs)
+    lossy = msgspec.structs.replace(lossy, runs=runs)
+    report = build_report(collected(point(32, 130.0), lossy))
+    assert [row[0] for row in table_of(report, "Prediction").rows] == ["streams-propagation"]

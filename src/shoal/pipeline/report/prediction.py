@@ -16,11 +16,13 @@ PREDICTION = "streams-prediction"
 
 
 def prediction_section(collected: Collected) -> tuple[Section, list[Comparison]] | None:
-    """Table 3 of the paper, 5.3 of the thesis: does Dijkstra foretell the delay?"""
+    """Table 3 of the paper, 5.3 of the thesis: does Dijkstra foretell the delay? Of runs under
+    packet loss, which no path tells of, the section about these has the shortest paths."""
     points = [
         p
         for p in collected.points
         if p.values("tracker_error_percent") or p.values("shortest_error_percent")
+        if not p.values("host_late_ms")
     ]
     if not points:
         return None
