@@ -212,6 +212,7 @@ async def _read(cid: str, config: Path, end: str | None, limit: int | None, as_j
 
 def _shown(event: Event) -> str:
     """One line for people. Whoever wrote it chose the text: it must not steer the terminal."""
+    from shoal.base.times import show_time
+
     text = event.payload.decode(errors="backslashreplace")
-    when = event.created.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return f"{when} {event.cid} {text if text.isprintable() else ascii(text)}"
+    return f"{show_time(event.created)} {event.cid} {text if text.isprintable() else ascii(text)}"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from shoal.base.times import show_time
 from shoal.identity import base58
 from shoal.identity.topics.cid import Cid, show_cid
 from shoal.identity.topics.descriptors import EventDescriptor
@@ -87,7 +88,7 @@ class Event:
             "parent": self.parent,
             "author": self.author,
             "publisher": self.publisher,
-            "created": self.created.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "created": show_time(self.created),
             "gap_before": self.gap_before,
         }
         try:

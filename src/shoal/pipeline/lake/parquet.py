@@ -6,7 +6,7 @@ twice, are never committed; upkeep.py removes them in the end.
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from shoal.base.times import show_time
 from shoal.pipeline.lake.columns import DATE
 from shoal.pipeline.reading import resolve_folder
 
@@ -128,7 +129,7 @@ class _File:
         least, greatest = dict(self._least), dict(self._greatest)
         for name in STATS_TIMES:
             if name in least:
-                least[name], greatest[name] = _ms(least[name]), _ms(greatest[name] + MS)
+                least[name], greatest[name] = show_time(least[name]), show_time(greatest[name] + MS)
         said = {"numRecords": self.rows, "minValues": least, "maxValues": greatest}
         return msgspec.json.encode(said).decode()
 
@@ -137,7 +138,3 @@ class _File:
             rows = pa.concat_tables(self._waiting)
             self._writer.write_table(rows, row_group_size=max(1, rows.num_rows))
             self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
-
-
-def _ms(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
