@@ -8,7 +8,7 @@ import pytest
 
 from shoal.base.errors import NotFound, UsageError
 from shoal.explorer.run_figures import shown_figures
-from shoal.explorer.run_files import RunFolder
+from shoal.explorer.run_files import RunFile, RunFolder
 from shoal.explorer.run_tables import NOWHERE, RunTables
 from shoal.kernel.run_header import RUN_FILE
 from tests.support.synthetic_run import MESSAGES, SyntheticRun
@@ -80,6 +80,18 @@ def test_another_setting_has_nothing_published(tmp_path: Path, other: str) -> No
     file = tmp_path / run.write(tmp_path) / RUN_FILE
     file.write_text(file.read_text().replace('"policy":"random"', other))
     assert all(one.published is None for one in shown_figures(RunFolder(tmp_path).file(run.run)))
+
+
+@pytest.mark.parametrize("nodes", [100, 24])
+def test_topics_stand_beside_their_source_if_they_had_its_workload(nodes: int) -> None:
+    scenario = {
+        "protocol": "topics", "experiment": "reddit", "network": {"nodes": nodes},
+        "workload": {"messages": 17_611}, "options": {"topics": 23, "ordered": True, "slow": False},
+    }  # fmt: skip
+    figures = {"coverage_percent": 100.0, "coverage_of_issued_percent": 99.0}
+    file = RunFile(1, "topics", 1, scenario, {"figures": figures}, {})
+    beside = [one.published for one in shown_figures(file) if one.published is not None]
+    assert beside == ([80, 37] if nodes == 100 else [])
 
 
 def test_what_is_no_run_is_left_out_and_told(folder: Path, tmp_path: Path) -> None:

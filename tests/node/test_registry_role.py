@@ -33,7 +33,7 @@ from shoal.registry.port import Change, Directory, StreamTerms
 
 pytest.importorskip("pyrevm", reason="no EVM is made for this Python")
 
-ALICE, BOB = (PrivateKey.generate(SeededEntropy(name)) for name in ("alice", "bob"))
+ALICE, BOB, CAROL = (PrivateKey.generate(SeededEntropy(name)) for name in ("alice", "bob", "carol"))
 SECTION = RegistrySection(folder="registry", poll_s=0.02)
 PATH = "/city/vehicles"
 
@@ -202,6 +202,34 @@ def test_a_storage_node_finds_out_what_it_is_to_keep(tmp_path: Path) -> None:
                     while keeper.storage.keeps(after.id):
                         await asyncio.sleep(0.01)
                 assert keeper.storage.keeps(before.id)
+
+    asyncio.run(main())
+
+
+def test_a_storage_node_gets_what_one_has_that_is_named_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            a_town(tmp_path) as town,
+            town.node(ALICE) as alice,
+            town.node(BOB, storage=StorageSection(folder="one")) as one,
+            town.node(CAROL, storage=StorageSection(folder="two")) as two,
+        ):
+            assert one.storage is not None
+            assert two.storage is not None
+            for keeper in (one, two):
+                contact = Contact(keeper.id, keeper.addresses)
+                await town.registry.put_node(Directory.STORAGE_NODES, contact)
+            terms = StreamTerms(storage_nodes=(BOB.address,))
+            stream = await alice.create_stream(PATH, terms=terms)
+            async with asyncio.timeout(10):
+                while stream.id not in one.storage.streams:
+                    await asyncio.sleep(0.01)
+            both = StreamTerms(storage_nodes=(BOB.address, CAROL.address))
+            await town.registry.edit(stream.id, both)
+            async with asyncio.timeout(10):
+                for role, other in ((one.storage, two.id), (two.storage, one.id)):
+                    while other not in role.sync._followed.peers:
+                        await asyncio.sleep(0.01)
 
     asyncio.run(main())
 

@@ -40,6 +40,25 @@ def test_runs_from_before_there_was_a_choice_are_repeats_of_those_that_chose_the
     ]
 
 
+def test_a_file_is_what_is_in_it_wherever_it_lies() -> None:
+    runs = []
+    for seed, (path, digest) in enumerate([("/a/t.tsv", "1" * 32), ("/b/t.tsv", "1" * 32)], 1):
+        own = settings("x")
+        own["network"] |= {"delays": path, "delays_digest": digest}
+        own["options"] = {"workload": path, "workload_digest": digest}
+        runs.append(found(path, seed, own))
+    (point,) = group_runs(runs)
+    assert point.settings["network.delays"] == "t.tsv 11111111"
+    assert point.settings["options.workload"] == "t.tsv 11111111"
+    other = settings("x")
+    other["network"] |= {"delays": "/a/t.tsv", "delays_digest": "2" * 32}
+    other["options"] = runs[0].info["scenario"]["options"]
+    assert [p.label for p in group_runs([*runs, found("c", 3, other)])] == [
+        "nodes 32, degree 4, delays t.tsv 11111111",
+        "nodes 32, degree 4, delays t.tsv 22222222",
+    ]
+
+
 def test_points_are_in_the_order_of_numbers() -> None:
     runs = [found(str(n), 1, settings("x", n)) for n in (1024, 32, 256)]
     assert [point.label for point in group_runs(runs)] == [

@@ -53,6 +53,16 @@ def test_a_page_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "hdfs://host/page.html is a URI, and nothing is written to" in capsys.readouterr().err
 
 
+def test_a_page_has_no_folder_among_the_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The next report would take that for a run."""
+    write_simple(tmp_path, "good")
+    assert ends("lab", "report", str(tmp_path), "--out", str(tmp_path / "page/index.html")) == 2
+    assert "are runs: write to" in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
+
+
 @pytest.mark.parametrize("page", ["file/page.html", "taken.html"])
 def test_a_page_that_cannot_be_written_is_told_before_spark_starts(
     tmp_path: Path,

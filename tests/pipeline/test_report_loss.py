@@ -11,7 +11,7 @@ import pytest
 
 from shoal.pipeline.jobs.collected import Collected, DelayCurve, Point, RunFigures
 from shoal.pipeline.report.build import build_report
-from shoal.pipeline.report.loss import loss_section
+from shoal.pipeline.report.loss import NOT_JUDGED, loss_section
 from shoal.pipeline.report.loss_claims import difference, interval, judge, rise
 from shoal.pipeline.report.model import Figure, Section, Table, Text
 from shoal.pipeline.told import Packets
@@ -27,6 +27,7 @@ def point(
     *means_ms: float,
     coverage: float = 1.0,
     nodes: int = 16,
+    degree: int = 4,
     transport: str = "websocket",
     shortest_ms: float = 110.0,
     late_ms: Sequence[float] = (),
@@ -42,6 +43,9 @@ def point(
     )  # fmt: skip
     settings = {
         "network.nodes": nodes,
+        "network.delays": "aws",
+        "network.degree": degree,
+        "network.redundant_feeds": "all",
         "workload.messages_per_node": 25,
         "workload.interval_ms": 50.0,
         "experiment": "loss",
@@ -49,8 +53,8 @@ def point(
         "options.transport": transport,
     }
     return Point(
-        scenario="streams-loss", about="", label=f"loss {rate}", runs=runs, delays=CURVE,
-        settings=settings,
+        scenario="streams-loss", about="", runs=runs, delays=CURVE, settings=settings,
+        label=f"nodes {nodes}, degree {degree}, loss_percent {rate}, transport {transport}",
     )  # fmt: skip
 
 
@@ -144,7 +148,7 @@ def test_runs_with_late_hosts_are_named_and_left_out() -> None:
     section = section_of(clean, lossy)
     named, table, _, tails = section.blocks[:4]
     assert isinstance(named, Text)
-    assert "verdicts below: r3 (3.1 ms). Their hosts" in named.text
+    assert "verdicts of this section: r3 (3.1 ms). The table" in named.text
     assert isinstance(table, Table)
     assert [row[1:4] for row in table.rows] == [
         ("3", "100.0 (100.0–100.0)", "–"),
@@ -327,6 +331,29 @@ def test_runs_of_another_size_are_another_curve() -> None:
     section = section_of(point(0, 100), point(5, 120), point(0, 60, nodes=8), point(5, 70, nodes=8))
     tables = [b for b in section.blocks if isinstance(b, Table) and b.columns[0] == "loss"]
     assert [[row[3] for row in table.rows] for table in tables] == [["–", "20.0"], ["–", "10.0"]]
+    texts = [block.text for block in section.blocks if isinstance(block, Text)]
+    assert texts[0] == "Runs with nodes 16, degree 4:"
+    assert "Runs with nodes 8, degree 4:" in texts
+
+
+@pytest.mark.parametrize(("nodes", "degree"), [(8, 4), (16, 8)])
+def test_conclusions_are_not_held_against_other_networks(nodes: int, degree: int) -> None:
+    other = partial(point, nodes=nodes, degree=degree)
+    section = section_of(other(0, 100, 90), other(1, 120, 110))
+    texts = [block.text for block in section.blocks if isinstance(block, Text)]
+    assert texts == [NOT_JUDGED]
+    assert all(
+        "verdict" not in block.columns for block in section.blocks if isinstance(block, Table)
+    )
+
+
+def test_a_rate_at_which_nothing_came_is_told_as_well() -> None:
+    nothing = msgspec.structs.replace(point(5, 0.0, coverage=0.0), delays=None)
+    (run,) = nothing.runs
+    none = msgspec.structs.replace(run, mean_ms=None, p50_ms=None, p95_ms=None, p99_ms=None)
+    section = section_of(point(0, 100), msgspec.structs.replace(nothing, runs=(none,)))
+    (text,) = [block.text for block in section.blocks if isinstance(block, Text)]
+    assert "Contradicted is: messages arrive at everybody whatever the loss" in text
 
 
 def test_the_section_is_part_of_the_report() -> None:

@@ -59,6 +59,21 @@ def test_the_trackers_own_estimate_has_a_limit_of_ours_under_noise_too() -> None
     assert {(told.expected, told.ours) for told in found} == {(1.24, 0.5)}
 
 
+def test_more_noise_than_the_sources_can_have_had_is_held_against_nothing() -> None:
+    loud, quiet, quieter = (point(256, 200.0, scenario="streams-prediction") for _ in range(3))
+    for made, mean_ms in ((loud, 50.0), (quiet, 2.0), (quieter, 1.0)):
+        made.settings.update({"faults.0.kind": "jitter", "faults.0.mean_ms": mean_ms})
+    figure = "MAPE of the tracker's own estimate, %"
+    report = build_report(collected(loud))
+    assert told_of(report, figure) == []
+    assert table_of(report, "Prediction").rows[0][4] == "–"
+    told = told_of(build_report(collected(loud, quiet, quieter)), figure)
+    assert [one.point for one in told] == [
+        "1 overlays of streams-prediction (faults.0.kind jitter, faults.0.mean_ms 2.0)",
+        "1 overlays of streams-prediction (faults.0.kind jitter, faults.0.mean_ms 1.0)",
+    ]
+
+
 def test_runs_under_packet_loss_are_no_prediction() -> None:
     lost = Packets(packets=100, dropped=1, overflowed=0, host_late_us_mean=700.0)
     lossy = point(16, 130.0, scenario="streams-loss")

@@ -77,9 +77,16 @@ def test_every_run_of_the_source_has_its_place(
     assert (coverage.rows[0][7], coverage.rows[0][9]) == (injected, published)
 
 
-def test_runs_of_another_size_have_nothing_beside_them() -> None:
-    coverage, _ = tables(point(FIGURES, nodes=24))
-    assert (coverage.rows[0][7], coverage.rows[0][9]) == ("–", "–")
+@pytest.mark.parametrize(
+    "other",
+    [{"nodes": 24}, {"topics": 5}, {"workload": "reddit"}, {"kills": 3}, {"fault": "crash"}],
+)
+def test_runs_that_were_not_set_up_so_have_nothing_beside_them(other: dict[str, Any]) -> None:
+    fault = other.pop("fault", "service_time")
+    made = point(FIGURES, **other)
+    made.settings["faults.0.kind"] = fault
+    coverage, costs = tables(made)
+    assert (coverage.rows[0][7], coverage.rows[0][9], costs.rows[0][-3]) == ("–", "–", "–")
 
 
 def test_repeats_and_what_never_came() -> None:

@@ -99,6 +99,11 @@ def _page(folder: str, out: str | None) -> Path:
         # Beside the runs, unless they are where paths do not lead.
         return Path("report.html") if "://" in folder else Path(folder) / "report.html"
     page = local_path("--out", out)
+    if "://" not in folder and page.absolute().parent.parent == Path(folder).absolute():
+        raise UsageError(
+            f"--out {page}: folders in {folder} are runs: write to {folder}/{page.name}, or "
+            "somewhere else"
+        )
     if page.suffix == MARKDOWN_SUFFIX:
         raise UsageError(f"--out {page} is the page: end it in {HTML_SUFFIX}")
     if page.is_dir():

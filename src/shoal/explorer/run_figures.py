@@ -9,7 +9,11 @@ import msgspec
 
 from shoal.explorer.run_files import RunFile
 from shoal.pipeline.report import published
-from shoal.pipeline.report.as_published import fault_kinds, network_as_published
+from shoal.pipeline.report.as_published import (
+    fault_kinds,
+    network_as_published,
+    topics_as_published,
+)
 from shoal.pipeline.report.model import Comparison
 from shoal.pipeline.run_settings import flat_settings
 
@@ -106,7 +110,8 @@ def _coverage(file: RunFile) -> Iterator[Comparison]:
     ordered, slow = bool(options.get("ordered")) and not floods, bool(options.get("slow"))
     system = "floodsub" if floods else "pulsarcast"
     told = published.coverage().get((system, ordered, slow))
-    if told is None or "coverage_percent" not in figures:
+    as_published = topics_as_published(flat_settings(file.scenario))
+    if not as_published or told is None or "coverage_percent" not in figures:
         return
     yield Comparison(
         figure="deliveries of accepted events that came, %",

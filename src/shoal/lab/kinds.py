@@ -114,6 +114,8 @@ class ExperimentKind(msgspec.Struct, frozen=True, kw_only=True):
     roles: tuple[str, ...] = ("node",)
     """Whom faults can hit."""
     options: type[msgspec.Struct] | None = None
+    pin_options: Callable[[Any], Any] = lambda options: options
+    """Options that name files: with whole paths, and digests of what is in the files now."""
     over_sockets: Callable[[RunRequest], Outcome] | None = None
     """The same over real connections, if there is such a thing."""
     reads_over_sockets: frozenset[str] = frozenset()

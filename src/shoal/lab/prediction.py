@@ -39,6 +39,7 @@ def compare(estimate: Estimate, measured_ms: Mapping[NodeId, float]) -> Predicti
         (estimated, measured)
         for node, measured in measured_ms.items()
         if (estimated := estimate.per_node_ms.get(show_node_id(node))) is not None
+        if measured > 0  # over links that take no time no part of it can be off
     ]
     if not both:
         return None

@@ -33,7 +33,7 @@ from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
 from shoal.lab.kinds import Tables
 from shoal.lab.scenario import Scenario
 from shoal.pipeline.revision import source_commit
-from shoal.pipeline.run_settings import OLD_SETTINGS
+from shoal.pipeline.run_settings import FILES, OLD_SETTINGS
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,9 +69,11 @@ def run_name(scenario: Scenario, seed: int) -> str:
         holder = settings[tables[0]] if tables else settings
         if holder[field] == value:
             del holder[field]  # names are older than the choice, and still find their runs
-    network = settings["network"]
-    if "delays_digest" in network:
-        network["delays"] = network.pop("delays_digest")  # wherever the table lies
+    for key in FILES:
+        table, field = key.split(".")
+        holder = settings[table] or {}
+        if f"{field}_digest" in holder:
+            holder[field] = holder.pop(f"{field}_digest")  # wherever the file lies
     digest = blake2b(msgspec.json.encode(settings), digest_size=4).hexdigest()
     return f"{plain}-{seed}-{digest}"
 

@@ -14,7 +14,7 @@ from shoal.base.errors import ConfigError
 from shoal.kernel.run_header import RUN_FILE
 from shoal.lab.kinds import Checks, Progress, RunRequest, find_kind
 from shoal.lab.run_files import RunInfo, RunWriter, provenance, run_name
-from shoal.lab.scenario import Scenario, pin_delays
+from shoal.lab.scenario import Scenario, pin_files
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ def run_and_write(
     writer: RunWriter | None = None,
 ) -> tuple[RunResult, Future[Path] | None]:
     """The same; gives also what tells when the tables are on the disk."""
-    scenario = pin_delays(scenario)
+    scenario = pin_files(scenario)
     run = run_name(scenario, seed)
     if replay is None:
         replay = replay_command(scenario.name, seed, overrides, check)

@@ -219,7 +219,7 @@ def parse_scenario(table: dict[str, Any], source: str) -> Scenario:
         faults = parse_faults(table.get("faults", ()))
         scenario = msgspec.structs.replace(scenario, faults=faults, options=options)
         kind.runs_on(scenario)
-        scenario = pin_delays(scenario)
+        scenario = pin_files(scenario)
         check_faults(scenario, kind.roles)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from error
@@ -246,6 +246,13 @@ def delay_model(delays: str | float) -> DelayModel:
         return RegionDelay(load_table(delays))
     except ConfigError as error:
         raise ConfigError(f"network.delays = {delays!r}: {error}") from error
+
+
+def pin_files(scenario: Scenario) -> Scenario:
+    """With the whole paths of all files that it names, and digests of what is in them."""
+    kind = find_kind(scenario.protocol, scenario.experiment)
+    pinned = pin_delays(scenario)
+    return msgspec.structs.replace(pinned, options=kind.pin_options(pinned.options))
 
 
 def pin_delays(scenario: Scenario) -> Scenario:

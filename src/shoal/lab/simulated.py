@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from shoal.base.errors import InvariantViolated
 from shoal.lab.collector import quiet_collector
 from shoal.lab.kinds import (
     OFF,
@@ -92,7 +93,10 @@ def _run(make: MakeExperiment, safety_nodes_max: int, request: RunRequest) -> Ou
     simulation.progress = _told(experiment, scenario.end_s, request.progress)
     with quiet_collector():
         begin_s = time.process_time()
-        experiment.run()
+        try:
+            experiment.run()
+        except InvariantViolated as error:  # between steps: those of steps say where it was
+            raise simulation.failure(error) from error
         cpu_s = time.process_time() - begin_s
     figures = experiment.figures()
     liveness = experiment.unhealed() or PASSED if check is not False else OFF

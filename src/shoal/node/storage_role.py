@@ -122,8 +122,10 @@ class StorageRole:
             self._host.command(self.sync, FollowStream(StreamId(show_cid(id))))
 
     def stream_changed(self, stream: StreamId) -> None:
-        """Its terms were read, again perhaps: they may name this node."""
+        """Its terms were read, again perhaps: they may name this node, or others beside it."""
         self._known.pop(stream, None)
+        if stream in self.streams and self._host is not None:
+            self._host.command(self.sync, FollowStream(stream))
         self.keep(stream)
 
     # Steps

@@ -7,6 +7,7 @@ as it always was is the same run, by name and as a repeat of others.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from posixpath import basename
 from typing import Any
 
 OLD_SETTINGS: dict[str, Any] = {
@@ -18,17 +19,26 @@ OLD_SETTINGS: dict[str, Any] = {
 }
 """What they were, by dotted name."""
 
+FILES = ("network.delays", "options.workload")
+"""Settings that may be files or folders; then there is a digest of these beside them."""
+
+DIGITS = 8  # of a digest, for people
+
 NO_SETTINGS = frozenset({"name", "about", "seed", "repeats"})
 """What a scenario says of itself, and what tells repeats apart."""
 
 
 def flat_settings(scenario: Mapping[str, Any]) -> dict[str, Any]:
     """All settings of a scenario by dotted name, `faults.0.probability` for one, without what tells
-    repeats apart."""
+    repeats apart, and without the folders in which files lie: what is in these is the setting."""
     flat: dict[str, Any] = {}
     for key, value in scenario.items():
         if key not in NO_SETTINGS:
             flat.update(_flatten(key, value))
+    for path in FILES:
+        digest = flat.pop(f"{path}_digest", None)
+        if digest is not None:
+            flat[path] = f"{basename(str(flat[path]))} {str(digest)[:DIGITS]}"
     return flat | {name: OLD_SETTINGS[name] for name in OLD_SETTINGS if flat and name not in flat}
 
 

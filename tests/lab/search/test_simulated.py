@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.lab.scenario import NetworkSettings, Scenario
+from shoal.lab.catalogue import find_scenario
+from shoal.lab.runner import run_scenario
+from shoal.lab.scenario import NetworkSettings, Scenario, load_scenario
 from shoal.lab.search.churn import Churn
 from shoal.lab.search.grown import GrownNetwork, is_near
 from shoal.lab.search.load import Asked, Load
@@ -18,6 +20,7 @@ from shoal.lab.search.options import ChurnOptions
 from shoal.lab.search.probes import Probes, hop_time_s
 from shoal.lab.search.rounds import Rounds
 from shoal.protocols.search.messages import Totals
+from shoal.sim.simulation import SimulationFailure
 
 NODES = 40
 HOP_MS = 50.0
@@ -38,6 +41,16 @@ def test_a_network_grows_until_all_know_it() -> None:
     assert shape.known >= 0.99
     assert network.true_totals().nodes == NODES
     assert {network.circle(node).wanted for node in network.nodes} == {3}
+
+
+def test_one_that_does_not_grow_is_a_failure_with_its_replay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a sweep would end with it."""
+    monkeypatch.setattr("shoal.lab.search.grown.GROWN_S_MAX", 1.0)
+    scenario = load_scenario(find_scenario("search-match"), ["nodes=20", "options.locations=3"])
+    with pytest.raises(SimulationFailure, match=r"(?s)seed 4.* know the size .*replay: .*search"):
+        run_scenario(scenario, seed=4)
 
 
 def test_locations_are_drawn_once_for_each_node() -> None:

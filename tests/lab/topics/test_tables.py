@@ -13,9 +13,11 @@ import pytest
 
 from shoal.base.errors import ConfigError
 from shoal.lab.catalogue import find_scenario
+from shoal.lab.run_files import run_name
 from shoal.lab.scenario import load_scenario
 from shoal.lab.topics.experiment import TopicsExperiment
-from shoal.lab.topics.tables import load_workload
+from shoal.lab.topics.options import TopicsOptions, pin_workload
+from shoal.lab.topics.tables import COLUMNS, load_workload
 
 NODES, EVENTS = 12, 40
 
@@ -70,6 +72,30 @@ def test_what_does_not_fit_is_refused(folder: str, tmp_path: Path) -> None:
     write(tmp_path, "events", [{"id": "x"}])
     with pytest.raises(ConfigError, match=r"events\.parquet"):
         load(folder)
+
+
+def test_other_tables_are_another_run(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named(path: str) -> tuple[TopicsOptions, str]:
+        settings = [f"options.workload={path}", "options.ordered=false", "options.slow=false"]
+        scenario = load_scenario(find_scenario("topics-reddit"), settings)
+        return scenario.options, run_name(scenario, 1)
+
+    monkeypatch.chdir(tmp_path.parent)
+    options, name = named(tmp_path.name)
+    assert options.workload == folder, "executors are in other folders"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for table in COLUMNS:
+        (elsewhere / f"{table}.parquet").write_bytes((tmp_path / f"{table}.parquet").read_bytes())
+    assert named(str(elsewhere))[1] == name
+    write(tmp_path, "topics", [{"topic": 0, "author": 1}, {"topic": 1, "author": 3}])
+    assert named(folder)[1] != name
+    with pytest.raises(ConfigError, match="has other tables by now"):
+        pin_workload(options)
+    with pytest.raises(ConfigError, match=r"topics\.parquet cannot be read"):
+        named("nowhere")
 
 
 @pytest.mark.parametrize("system", ["topics", "floodsub"])

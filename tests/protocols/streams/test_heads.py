@@ -74,6 +74,22 @@ def test_a_neighbour_that_makes_up_chains_does_not_keep_real_gaps_from_being_not
     assert len(asked) <= 10
 
 
+def test_what_heads_tell_of_leaves_room_for_asking_for_real_gaps() -> None:
+    """Neighbours answer so many requests and no more."""
+    shop = Shop(NodeConfig(fill_burst=8, fill_refill_ns=100 * MS_NS))
+    made_up = tuple(((ALICE, 0, f"c{n}"), (NOW_MS + 5, 0)) for n in range(50))
+    shop.repair.heads(ALICE, Heads(STREAM, made_up), shop.now_ns)
+    shop.take(1, 0)
+    shop.take(3, 2)
+    effects, _ = shop.tick(shop.config.gap_wait_ns)
+    asked = [message.chain for message, _ in sent(effects, Fill)]
+    assert asked.count("c") == 1
+    assert len(asked) == 1 + 2 * 6, "of each of the two neighbours three quarters of what it gives"
+    effects, _ = shop.tick(shop.config.fill_wait_ns)
+    again = [message.chain for message, _ in sent(effects, Fill)]
+    assert set(again) - set(asked), "the others have their turn"
+
+
 def many_chains(count: int) -> Shop:
     """Carol has published one message in each of so many chains, a millisecond apart."""
     shop = Shop(NodeConfig(recent_bytes_max=64 * MIB))

@@ -135,6 +135,17 @@ def test_links_are_read_again_when_the_last_one_has_caught_up() -> None:
     assert reading(bench.feed(SendQueueLow(DAVE))) == [ResumeReading(ALICE)]
 
 
+def test_a_link_waits_only_for_those_it_was_held_up_for() -> None:
+    bench = neighbours()
+    bench.feed(SendQueueHigh(BOB))
+    take(bench, ALICE, 1)
+    bench.now_ns += bench.machine.config.patience_ns // 2
+    bench.feed(SendQueueHigh(DAVE))  # also with what others bring
+    assert reading(bench.feed(SendQueueLow(BOB))) == [ResumeReading(ALICE)]
+    assert take(bench, ALICE, 2) == [PauseReading(ALICE)], "now for Dave"
+    assert reading(bench.feed(SendQueueLow(DAVE))) == [ResumeReading(ALICE)]
+
+
 def test_patience_ends_and_who_wore_it_out_is_not_waited_for_for_a_while() -> None:
     bench = neighbours()
     config = bench.machine.config

@@ -27,7 +27,6 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId
 from shoal.base.units import seconds
 from shoal.kernel.records import RECORD_TYPES
@@ -51,6 +50,7 @@ from shoal.lab.results import StreamFigures, StreamResults
 from shoal.lab.scenario import Scenario, delay_model
 from shoal.lab.stream_summary import stream_line, stream_rows
 from shoal.sim.delays import DelayModel, table_of
+from shoal.sim.simulation import SimulationFailure
 from shoal.sim.trace import Row, Trace
 
 JOIN_S = 1.3
@@ -62,10 +62,6 @@ NO_HASH = "none: which packets are lost cannot be repeated"
 NOT_ASKED = "not asked for"  # what is lost is what is measured here; nothing is demanded
 
 _ANY_RECORD: Any = reduce(or_, RECORD_TYPES)
-
-
-class UnderlayFailed(ShoalError):
-    """The network was made, and a run over it came to no end."""
 
 
 class PacketFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +100,8 @@ class LossFigures(StreamFigures, frozen=True, kw_only=True):
 
 
 def run_loss(request: RunRequest) -> Outcome:
-    """One run; NoUnderlay if the machine forbids what it needs."""
+    """One run; NoUnderlay if the machine forbids what it needs, SimulationFailure if it comes to
+    no end."""
     scenario = request.scenario
     plan = make_plan(scenario, request.seed)
     begin_s, cpu_s = time.monotonic(), _cpu_s()
@@ -152,7 +149,11 @@ def _run_underlay(plan: UnderlayPlan, request: RunRequest) -> UnderlayReport:
             raise NoUnderlay(answer.problem)
         complaints.seek(0)
         said = complaints.read().decode(errors="replace").strip()
-        raise UnderlayFailed(f"{answer.problem}; its processes said: {said or 'nothing'}")
+        replay = f"\nreplay: {request.replay}" if request.replay else ""
+        raise SimulationFailure(
+            f"seed {request.seed}, over real kernels: {answer.problem}; its processes said: "
+            f"{said or 'nothing'}{replay}"
+        )
 
 
 def _outcome(

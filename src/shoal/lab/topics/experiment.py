@@ -14,7 +14,7 @@ from shoal.lab.scenario import Scenario
 from shoal.lab.simulated import simulated
 from shoal.lab.topics.figures import TopicsFigures, gather_figures
 from shoal.lab.topics.network import WorkloadNetwork
-from shoal.lab.topics.options import TopicsOptions, options_of
+from shoal.lab.topics.options import TopicsOptions, options_of, pin_workload
 from shoal.lab.topics.records import TopicRecords
 from shoal.lab.topics.summary import topics_line, topics_rows
 from shoal.lab.topics.workload import events_per_topic, readers_per_topic
@@ -120,4 +120,5 @@ REDDIT = ExperimentKind(
     cost=expected_events,
     reads=JOINING | PUBLISHING | {"wire", "faults"},
     options=TopicsOptions,
+    pin_options=pin_workload,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Meta
 
 from shoal.base.errors import ConfigError
 from shoal.lab.scenario import NODES_MAX, Scenario
+from shoal.lab.topics.tables import digest_workload
 from shoal.lab.topics.workload import INJECTORS, TOPICS
 
 System = Literal["topics", "floodsub"]
@@ -34,6 +36,9 @@ class TopicsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """A folder that `shoal pipeline reddit` wrote: its topics, readers and first `messages` events
     take the place of drawn ones, and `topics` and `size_bytes` say nothing."""
 
+    workload_digest: str | msgspec.UnsetType = msgspec.UNSET
+    """Of that folder's tables, filled in when it is read: other tables are another run."""
+
     injectors: Annotated[int, Meta(ge=1, le=NODES_MAX)] = INJECTORS
 
     kills: Annotated[int, Meta(ge=0, le=NODES_MAX)] = 0
@@ -50,6 +55,21 @@ class TopicsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ConfigError(
                 "ordered = true: Floodsub knows no order: write false, or system = 'topics'"
             )
+
+
+def pin_workload(options: TopicsOptions | None) -> TopicsOptions | None:
+    """With the whole path of a workload, and the digest of its tables; ConfigError if these are
+    others by now."""
+    if options is None or options.workload is None:
+        return options
+    digest, known = digest_workload(options.workload), options.workload_digest
+    if known not in (msgspec.UNSET, digest):
+        raise ConfigError(
+            f"options.workload_digest = {known!r}: {options.workload} has other tables by now, "
+            f"with {digest}: put the old ones back, or begin anew"
+        )
+    whole = str(Path(options.workload).absolute())
+    return msgspec.structs.replace(options, workload=whole, workload_digest=digest)
 
 
 def options_of(scenario: Scenario) -> TopicsOptions:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -56,6 +58,19 @@ def load_workload(
     return Workload(plans, tuple(sorted(drawn, key=lambda event: event.at_ms)))
 
 
+def digest_workload(folder: str) -> str:
+    """Of the tables as they are now."""
+    digest = blake2b(digest_size=16)
+    for table in COLUMNS:
+        path = Path(folder) / f"{table}.parquet"
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise _unreadable(folder, str(path), error) from error
+        digest.update(len(content).to_bytes(8) + content)
+    return digest.hexdigest()
+
+
 def _read(folder: str, table: str) -> Columns:
     # Here, since workloads that are drawn need no Arrow.
     import pyarrow as pa
@@ -65,12 +80,16 @@ def _read(folder: str, table: str) -> Columns:
     try:
         found = pq.read_table(path, columns=list(COLUMNS[table]))
     except (OSError, pa.ArrowException) as error:
-        raise ConfigError(
-            f"options.workload = {folder!r}: {path} cannot be read ({error}): "
-            f"`shoal pipeline reddit DUMP --out {folder}` writes it"
-        ) from error
+        raise _unreadable(folder, path, error) from error
     missing = [name for name in COLUMNS[table] if name not in found.column_names]
     if missing:
         raise ConfigError(f"options.workload = {folder!r}: {path} has no column {missing[0]}")
     columns: Columns = found.to_pydict()
     return columns
+
+
+def _unreadable(folder: str, path: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"options.workload = {folder!r}: {path} cannot be read ({error}): "
+        f"`shoal pipeline reddit DUMP --out {folder}` writes it"
+    )

@@ -9,6 +9,7 @@ from statistics import fmean
 from shoal.pipeline.jobs.collected import Collected, Point
 from shoal.pipeline.jobs.points import settings_but
 from shoal.pipeline.report import published
+from shoal.pipeline.report.as_published import loss_as_published
 from shoal.pipeline.report.loss_claims import (
     CONFIRMED,
     CONTRADICTED,
@@ -33,6 +34,10 @@ from shoal.pipeline.report.numbers import NOTHING, number, percent, spread
 from shoal.pipeline.report.svg import COLOURS, Series, line_chart
 
 SCENARIO = "streams-loss"
+NOT_JUDGED = (
+    f"The source had {published.LOSS_NODES} nodes of degree {published.DEGREE}, each in a region "
+    "of its own, and every link carried every message: other runs are not held against it."
+)
 
 
 def loss_section(collected: Collected) -> tuple[Section, list[Comparison]] | None:
@@ -40,10 +45,13 @@ def loss_section(collected: Collected) -> tuple[Section, list[Comparison]] | Non
     points = [
         p
         for p in collected.of(SCENARIO)
-        if p.delays is not None and RATE in p.settings and p.settings.get(TRANSPORT) in NAMES
+        if p.values("messages") and RATE in p.settings and p.settings.get(TRANSPORT) in NAMES
     ]
     blocks: list[Block] = []
-    for curves in _by_experiment(points):
+    experiments = _by_experiment(points)
+    for curves in experiments:
+        if len(experiments) > 1:
+            blocks.append(Text(f"Runs with {_setting(curves)}:"))
         blocks += name_late(curves)
         blocks += _told(without_late(curves))
         blocks.append(validity_table(curves))
@@ -59,6 +67,8 @@ def _told(curves: Curves) -> list[Block]:
         blocks.append(_figure(curves))
     blocks.append(_tails(curves))
     blocks += [Text(said) for name in curves if (said := _growth(name, curves[name]))]
+    if not all(loss_as_published(p.settings) for curve in curves.values() for p in curve):
+        return [*blocks, Text(NOT_JUDGED)]
     verdicts = judge(curves)
     return [*blocks, _verdict_table(curves, verdicts), Text(conclude(verdicts))]
 
@@ -106,6 +116,13 @@ def _by_experiment(points: Sequence[Point]) -> list[Curves]:
         }
         for group in groups.values()
     ]
+
+
+def _setting(curves: Curves) -> str:
+    """What tells an experiment from the others."""
+    label = next(iter(curves.values()))[0].label
+    both = tuple(name.removeprefix("options.") for name in (RATE, TRANSPORT))
+    return ", ".join(part for part in label.split(", ") if not part.startswith(both))
 
 
 def _table(curves: Curves) -> Table:

@@ -48,9 +48,10 @@ def name_late(curves: Curves) -> list[Text]:
         return []
     return [
         Text(
-            f"Left out of all means, intervals and verdicts below: {', '.join(late)}. Their hosts "
-            f"published more than {HOST_LATE_MS_MAX:g} ms late in the mean, so that they measured "
-            "the machine. `shoal lab run --again`, when it has less to do, replaces them."
+            f"Left out of all means, intervals and verdicts of this section: {', '.join(late)}. "
+            "The table of all points has them. Their hosts published more than "
+            f"{HOST_LATE_MS_MAX:g} ms late in the mean, so that they measured the machine. "
+            "`shoal lab run --again`, when it has less to do, replaces them."
         )
     ]
 

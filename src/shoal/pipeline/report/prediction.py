@@ -121,13 +121,26 @@ def _tracker(scenario: str, points: Sequence[Point]) -> tuple[Text | None, Compa
 
 
 def _predicted_as_published(collected: Collected) -> dict[str, list[Point]]:
-    """By scenario: the points whose estimates are held against the published error, and against
-    our own limit."""
+    """By scenario, and by noise if there are several: the points whose estimates are held against
+    the published error, and against our own limit."""
     # Its noise stands for that of real links.
     noisy = [point for point in collected.of(PREDICTION) if network_as_published(point.settings)]
     both = {PROPAGATION: comparable(collected), PREDICTION: noisy}
     sizes = published.propagation()
-    return {name: [p for p in points if p.nodes in sizes] for name, points in both.items()}
+    found: dict[str, list[Point]] = {}
+    for scenario, points in both.items():
+        noises = {_noise(point) for point in points}
+        for point in points:
+            name = scenario if len(noises) == 1 else f"{scenario} ({_noise(point)})"
+            if point.nodes in sizes:
+                found.setdefault(name, []).append(point)
+    return found
+
+
+def _noise(point: Point) -> str:
+    """What jitter and service times were set to."""
+    told = {name: value for name, value in point.settings.items() if name.startswith("faults.")}
+    return ", ".join(f"{name} {value}" for name, value in sorted(told.items())) or "no noise"
 
 
 def _prediction_row(point: Point) -> tuple[str, ...]:

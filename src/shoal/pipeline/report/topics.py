@@ -6,12 +6,10 @@ from collections.abc import Callable, Sequence
 
 from shoal.pipeline.jobs.collected import Collected, Point, Spread
 from shoal.pipeline.report import published
+from shoal.pipeline.report.as_published import topics_as_published
 from shoal.pipeline.report.model import Comparison, Section, Table
 from shoal.pipeline.report.numbers import NOTHING, number, spread
 from shoal.pipeline.told import Messages, OverNodes, Times, TopicFigures
-
-NODES, EVENTS, TOPICS = 100, 17_611, 23
-"""Of the source; runs of another size have no published figure beside them."""
 
 KIB = 1024
 
@@ -140,8 +138,7 @@ def _names(point: Point) -> tuple[str, str, str]:
 
 
 def _published(point: Point) -> published.PublishedCoverage | None:
-    asked = ("network.nodes", "workload.messages", "options.topics")
-    if tuple(point.settings.get(name) for name in asked) != (NODES, EVENTS, TOPICS):
+    if not topics_as_published(point.settings):
         return None
     system, order, network = _names(point)
     called = {"topics": "pulsarcast"}.get(system, system)

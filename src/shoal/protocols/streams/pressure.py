@@ -36,7 +36,7 @@ class Pressure:
         """Links with too many checks under way."""
         self.congested: dict[NodeId, None] = {}
         """Neighbours that are waited for."""
-        self._held_up: dict[NodeId, None] = {}  # links that bring what these should get
+        self._held_up: dict[NodeId, set[NodeId]] = {}  # links, and for whom each of them waits
         self._in_vain: dict[NodeId, int] = {}  # until when somebody is not waited for
 
     # Checks
@@ -65,9 +65,12 @@ class Pressure:
     def brings(self, peer: NodeId, onward: Sequence[NodeId]) -> list[Effect]:
         """A link has brought what goes on to these."""
         congested, held_up = self.congested, self._held_up
-        if peer in held_up or peer in congested or not any(n in congested for n in onward):
+        if peer in held_up or peer in congested:
             return []
-        held_up[peer] = None
+        waits_for = {node for node in onward if node in congested}
+        if not waits_for:
+            return []
+        held_up[peer] = waits_for
         return [] if peer in self.full else [PauseReading(peer)]
 
     def queue_low(self, peer: NodeId) -> list[Effect]:
@@ -75,13 +78,13 @@ class Pressure:
         if peer not in self.congested:
             return []
         del self.congested[peer]
-        return [CancelTimer((CONGESTED, peer)), *self._go_on()]
+        return [CancelTimer((CONGESTED, peer)), *self._go_on(peer)]
 
     def waited(self, peer: NodeId, now_ns: int) -> list[Effect]:
         """Patience has ended."""
         self._in_vain[peer] = now_ns + self._config.in_vain_ns
         self.congested.pop(peer, None)
-        return self._go_on()
+        return self._go_on(peer)
 
     def lost(self, peer: NodeId) -> list[Effect]:
         """A link is gone; the next one to this peer is read."""
@@ -90,8 +93,15 @@ class Pressure:
         self._in_vain.pop(peer, None)
         return self.queue_low(peer)
 
-    def _go_on(self) -> list[Effect]:
-        if self.congested:
-            return []
-        held_up, self._held_up = self._held_up, {}
-        return [ResumeReading(peer) for peer in held_up if peer not in self.full]
+    def _go_on(self, node: NodeId) -> list[Effect]:
+        """Read links again that waited for nobody else. One that is held up waits for nobody who
+        comes to be congested meanwhile: with many streams, that would have no end."""
+        effects: list[Effect] = []
+        for peer, waits_for in list(self._held_up.items()):
+            waits_for.discard(node)
+            if waits_for:
+                continue
+            del self._held_up[peer]
+            if peer not in self.full:
+                effects.append(ResumeReading(peer))
+        return effects

@@ -91,7 +91,10 @@ class Repair:
         self._asking = 0
         self._untold: list[Head] = []  # of quiet chains: told next time, at most one for each chain
         self._wants = RateLimit(WANTS_BURST_KIB, WANTS_REFILL_NS, config.fill_peers_max)
-        self._answers = RateLimit(config.fill_burst, config.fill_refill_ns, config.fill_peers_max)
+        burst, refill_ns = config.fill_burst, config.fill_refill_ns
+        self._answers = RateLimit(burst, refill_ns, config.fill_peers_max)
+        # A quarter of what a neighbour answers is for gaps that we see: Heads nobody has signed.
+        self._told_asks = RateLimit(3 * burst // 4, 4 * refill_ns // 3, config.fill_peers_max)
 
     def handle(self, peer: NodeId, message: Heads | Fill | FillDone, now_ns: int) -> list[Effect]:
         """What a neighbour says."""
@@ -267,6 +270,10 @@ class Repair:
             self._asking += 1
             broken.first = self._asking
         peer = active[(broken.first + broken.tries) % len(active)]
+        if broken.upto == missing[1] and not self._table.gaps(chain):
+            if not self._told_asks.allow(peer, now_ns):
+                return []  # with the next tick
+            self._broken[chain] = self._broken.pop(chain)  # and then the others first
         gaps = [missing]
         if broken.tries >= self._config.storage_tries:
             gaps = self._company(chain, broken, missing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
@@ -25,7 +26,8 @@ from shoal.protocols.streams.history.messages import (
     Rows,
 )
 from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import SyncRefused
+from shoal.protocols.streams.history.sync_messages import AskMessages, AskRows, SyncRefused
+from shoal.storage.errors import StoreFull
 from tests.support.history import LOG, Keeper, Library, Silent, history
 from tests.support.storage_host import StorageHost, everything
 from tests.support.streams import ALICE, BOB, EVE, OTHER_STREAM, STREAM
@@ -131,6 +133,52 @@ def test_a_link_that_breaks_is_nobody_to_wait_for(pair: Pair) -> None:
     pair.connect(ALICE, BOB)
     pair.disconnect(ALICE, BOB)
     assert not is_behind(pair.hosts[BOB])
+
+
+def test_one_that_was_only_cut_off_is_behind_as_well(pair: Pair) -> None:
+    alice, bob = pair.hosts[ALICE], pair.hosts[BOB]
+    pair.connect(ALICE, BOB)
+    pair.run(3)
+    pair.disconnect(ALICE, BOB)
+    keep(alice, 1, 2, 3)
+    pair.run(2 * CONFIG.retry_ns // S_NS)  # and they dial each other
+    assert not is_behind(bob), "there is nobody who could have more"
+    pair.connect(ALICE, BOB)
+    assert is_behind(bob)
+    pair.run(1)
+    assert len(ask(bob, WHOLE).rows) == 3
+
+
+@pytest.mark.parametrize("refused", [AskRows, AskMessages])
+def test_what_a_round_had_to_leave_out_is_waited_for(pair: Pair, refused: type) -> None:
+    bob = pair.hosts[BOB]
+    said_no: list[Any] = []
+    keep(pair.hosts[ALICE], 1, 2, 3)
+
+    def refuse(question: Any, said: Any) -> Any:
+        if type(question) is not refused or said_no:
+            return said
+        said_no.append(question)
+        return SyncRefused(said.request, "failed")
+
+    pair.lies[ALICE] = refuse
+    pair.connect(ALICE, BOB)
+    pair.run(1)
+    assert said_no
+    assert is_behind(bob), "that round is over"
+    pair.run(3)
+    assert len(ask(bob, WHOLE).rows) == 3
+
+
+def test_what_the_own_disk_did_not_take_is_waited_for(pair: Pair) -> None:
+    bob = pair.hosts[BOB]
+    keep(pair.hosts[ALICE], 1, 2, 3)
+    with mock.patch.object(bob.store_below, "append_replica", side_effect=StoreFull("full")):
+        pair.connect(ALICE, BOB)
+        pair.run(1)
+        assert is_behind(bob)
+    pair.run(3)
+    assert len(ask(bob, WHOLE).rows) == 3
 
 
 def test_as_long_as_rows_come_it_is_behind(tmp_path: Path) -> None:

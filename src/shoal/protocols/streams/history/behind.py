@@ -1,8 +1,9 @@
 """Whether a storage node may lack what another one has, because it was away or is new.
 
 What was published meanwhile comes with the logs of the others. Until each of them that is there
-was gone through once, they serve readers better. Nobody is waited for who cannot be reached, or
-gives nothing: a node that is alone answers with what it has.
+was gone through once, they serve readers better. That begins anew with every link: which of the two
+was away while there was none, or only cut off, nobody can say. Nobody is waited for who cannot be
+reached, or gives nothing: a node that is alone answers with what it has.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from shoal.protocols.streams.history.config import SyncConfig
 
 
 class Behind:
-    """Streams, and their other storage nodes that were not gone through since we follow them."""
+    """Streams, and their other storage nodes that were not gone through since we met them."""
 
     def __init__(self, config: SyncConfig) -> None:
         self._config = config
@@ -26,8 +27,14 @@ class Behind:
         self._unmet.setdefault(stream, {})[node] = None
         self._wait(node, now_ns + self._config.behind_dial_ns)
 
+    def opened(self, node: NodeId, streams: Iterable[StreamId], now_ns: int) -> None:
+        """It is there, and may have more of these streams than when it was there last."""
+        for stream in streams:
+            self._unmet.setdefault(stream, {})[node] = None
+        self.moved(node, now_ns)
+
     def moved(self, node: NodeId, now_ns: int) -> None:
-        """It is there, or rows of it have come."""
+        """Rows of it have come."""
         self._wait(node, now_ns + self._config.behind_ns)
 
     def lost(self, node: NodeId) -> None:

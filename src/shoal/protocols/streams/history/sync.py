@@ -58,7 +58,8 @@ PURPOSE = "sync"
 
 
 class FollowStream(msgspec.Struct, frozen=True, gc=False):
-    """Command: this stream, or topic, is kept here, and its other storage nodes are followed."""
+    """Command: this stream, or topic, is kept here, and its other storage nodes are followed; once
+    more when others are named."""
 
     stream: StreamId
 
@@ -157,14 +158,16 @@ class StorageSync:
                 effects.append(OpenLink(contact, PURPOSE))
             elif peers[node].linked and node not in self._rounds:
                 effects.append(self._poll_soon(node))
+            peers[node].contact = contact  # it may have moved
             if command.stream not in peers[node].streams:
                 peers[node].streams[command.stream] = None
                 self._behind.followed(command.stream, node, now_ns)
         return effects
 
     def _link_opened(self, node: NodeId, now_ns: int) -> list[Effect]:
-        self._followed.peers[node].linked = True
-        self._behind.moved(node, now_ns)
+        peer = self._followed.peers[node]
+        peer.linked = True
+        self._behind.opened(node, peer.streams, now_ns)
         return [self._poll_soon(node)]
 
     def _poll_soon(self, node: NodeId) -> SetTimer:

@@ -61,6 +61,7 @@ class Round:
         self._permits = permits
         self._config = followed.config
         self._streams = tuple(peer.streams)
+        self._left: set[StreamId] = set()  # of which something was left for the next round
         self._spot: Spot = (0, 0)  # heads are known of what lies before
         self._asked: Question | None = None
         self._told: TellHeads | None = None
@@ -69,8 +70,8 @@ class Round:
 
     @property
     def through(self) -> tuple[StreamId, ...]:
-        """Streams that the peer has nothing more of."""
-        return self._streams[: self._spot[0]]
+        """Streams that the peer has nothing more of, or only what it lies about."""
+        return tuple([s for s in self._streams[: self._spot[0]] if s not in self._left])
 
     def begin(self, now_ns: int) -> list[Effect]:
         """The first question."""
@@ -115,6 +116,7 @@ class Round:
                     return self._lacks(answer)
         except Lie as lie:
             return self._lied(str(lie))
+        self._left.update(self._streams)
         self.done = True  # the disk fails: perhaps not the next time
         return []
 
@@ -151,6 +153,8 @@ class Round:
             return self._lied("no-log")
         if reason == DIVERGED:
             self._followed.diverge(page.tail.key)
+        else:
+            self._left.add(page.tail.place[0])
         return [Rejected(self.peer.node, "sync-" + reason), *self._next()]
 
     # Questions
@@ -292,10 +296,9 @@ class Round:
         return [counted, *(self._drop_tail() if self.page is None else self._next())]
 
     def _refused(self, asked: Question | None, reason: str) -> list[Effect]:
-        if isinstance(asked, AskRows):
-            return self._drop_tail()
-        if isinstance(asked, AskMessages):
-            return self._next()
+        if isinstance(asked, AskRows | AskMessages):
+            self._left.add(asked.stream)
+            return self._next() if isinstance(asked, AskMessages) else self._drop_tail()
         if reason == NOT_KEPT:
             self.nothing_kept = not self._told_some
             self._spot = (self._spot[0] + len(self._asked_streams()), 0)
