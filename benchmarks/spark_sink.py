@@ -224,7 +224,7 @@ def measure(rows: int, rounds: int) -> dict[str, Any]:
         apart = {publisher.pid: "node", others.pid: "others"}
         options = {"outbox": address, "stream": STREAM, "token": f"file:{token}"}
         client = OutboxClient(parse_options(options))
-        results = []
+        results: list[dict[str, Any]] = []
         with spark_session(SessionSettings(master="local[2]", driver_memory="1g")) as spark:
             from pyspark_shoal import DefaultSource
 

@@ -12,7 +12,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
-class ScenarioData(BuildHookInterface):
+class ScenarioData(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         scenarios = Path(self.root, "scenarios")
         if version == "standard" and scenarios.is_dir():
