@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from shoal.base.errors import HistoryUnavailable, InvariantViolated, UsageError
 from shoal.node import positions, splice
 from shoal.node.subscription import QUEUE_BYTES_MIN
-from shoal.protocols.streams.history.commands import MessageRange, ReadHistory
+from shoal.protocols.streams.history.commands import HistoryRow, MessageRange, ReadHistory
+from shoal.protocols.streams.messages import VerifiedMessage
 from tests.node.meeting import BOB, Meeting, Storage, gaps, meet, message, numbers, quicken
 from tests.support.streams import STREAM
 
@@ -58,6 +60,34 @@ def test_a_gap_does_not_hold_up_live_messages_while_storage_is_silent(
         assert gaps(got) == [2, 6]
 
     meet(scenario, Storage(message(-11), message(-10, chain="other")), ALL)
+
+
+class Two(Storage):
+    """Two storage nodes: who asks the first one, and insists, is sent on if it has nothing."""
+
+    def __init__(self, *log: VerifiedMessage, second: Storage) -> None:
+        super().__init__(*log)
+        self.second = second
+
+    def _rows(self, command: ReadHistory) -> Iterator[HistoryRow]:
+        rows = list(super()._rows(command))
+        yield from rows if rows or not command.insist else self.second._rows(command)
+
+
+@pytest.mark.parametrize("held", [1, 2, 3])
+def test_what_one_storage_node_lacks_another_one_gives(held: int) -> None:
+    """Also if the first one has the message before it, which was told, or some of it."""
+    chain = [message(-30_000), message(1, -30_000), message(2), message(3), message(4)]
+
+    async def scenario(meeting: Meeting) -> None:
+        assert numbers(await meeting.got(1)) == [-30_000]
+        meeting.storage.log = chain[:held]
+        meeting.live(chain[-1])
+        got = await meeting.got(4)
+        assert numbers(got) == [1, 2, 3, 4]
+        assert gaps(got) == []
+
+    meet(scenario, Two(chain[0], second=Storage(*chain[:4])), ALL)
 
 
 # Partitions that were not there when the subscription began

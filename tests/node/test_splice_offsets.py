@@ -92,6 +92,15 @@ def test_what_lies_before_the_offset_does_not_come_again_because_a_copy_is_late(
     meet(scenario, Storage(message(-20)), LogRange(LOG, 1))
 
 
+def test_a_late_copy_from_before_the_offset_does_not_come_when_all_is_live_already() -> None:
+    async def scenario(meeting: Meeting) -> None:
+        assert numbers(await meeting.got(0, quiet_s=0.02)) == []
+        meeting.live(message(-20, -60_000))  # the one before it is long gone
+        assert numbers(await meeting.got(0)) == []
+
+    meet(scenario, Storage(message(-20, -60_000)), LogRange(LOG, 1))
+
+
 # Offsets of messages
 
 

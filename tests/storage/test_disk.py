@@ -19,6 +19,7 @@ from shoal.kernel.disk import Disk, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
 from shoal.protocols.streams.history.disk import (
+    DISK_FAILED,
     FindLast,
     KeptRow,
     MessageKey,
@@ -31,10 +32,12 @@ from shoal.protocols.streams.history.messages import ReadLast, ReadRange, Refuse
 from shoal.protocols.streams.history.sync_messages import AskHeads, TellHeads
 from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.storage import ingest
 from shoal.storage.answers import LAST_STEPS_MAX, Answers
 from shoal.storage.config import StoreConfig
 from shoal.storage.disk import StoreDisk
 from shoal.storage.errors import StoreFull
+from shoal.storage.layout import Rotten
 from shoal.storage.reading import LastScan, Page, PageLimits
 from tests.storage.stage import (
     ALICE,
@@ -101,6 +104,22 @@ def test_all_messages_of_a_batch_share_a_transaction(disk: StoreDisk) -> None:
     assert loaded.value is not None
     answer: Any = decode_answer(loaded.value)
     assert answer.rows == tuple(one.signed for one in sent[:4])
+
+
+def test_a_copy_of_a_rotten_row_fails_alone(disk: StoreDisk) -> None:
+    sent = messages(5)
+    assert work(disk, keep(sent[0], 0)) == [Stored(0)]
+    known = ingest.Ingest._known
+
+    def rots(self: Any, key: bytes, signed: bytes) -> Any:
+        if signed == sent[0].signed:
+            raise Rotten(key)
+        return known(self, key, signed)
+
+    with mock.patch.object(ingest.Ingest, "_known", rots):
+        results = work(disk, *(keep(one, at) for at, one in enumerate(sent)))
+    assert results[0] == StoreFailed(0, DISK_FAILED)
+    assert results[1:] == [Stored(1), Stored(2), Stored(3), Stored(4)]
 
 
 def test_what_cannot_be_stored_fails_alone(disk: StoreDisk) -> None:

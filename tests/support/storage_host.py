@@ -63,7 +63,12 @@ class StorageHost(FakeHost):
             permits=permits,
         )
         self.storage = StorageNode(
-            node, lambda stream: stream in streams, config, access, self.sync.is_behind
+            node,
+            lambda stream: stream in streams,
+            config,
+            access,
+            self.sync.is_behind,
+            self.sync.missed,
         )
         machines: list[Machine] = [self.storage, self.sync]
         super().__init__(node, machines)

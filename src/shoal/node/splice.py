@@ -52,6 +52,7 @@ from shoal.protocols.streams.history.commands import (
     MessageRange,
     ReadHistory,
 )
+from shoal.protocols.streams.history.fill import following
 
 UNDER_WAY_MS = 10_000  # a message older than this is in storage by now, or will never be
 PAUSES_S = (0.0, 0.25, 0.5, 1.0)  # between looks for one that is under way
@@ -97,6 +98,9 @@ class Splice:
         """A message came over the overlay; never waits."""
         if arrived.message.id.partition not in self._commands:
             self._add(arrived.message.id)
+        if self._direct and self._comes_by_log(arrived):
+            self._look_again(arrived)
+            return
         if self._direct:
             standing = self._chains.standing(arrived.message)
             if standing is Standing.SEEN:
@@ -165,11 +169,11 @@ class Splice:
             self._away_s = _now_s() + AWAY_S
         self._tail_s = self._settled_s = _now_s() + SETTLE_S
         self._over_s = _now_s() + OVER_S
-        while _now_s() < self._over_s:
+        while _now_s() < self._over_s or self._tail_s < math.inf:  # what was let go is owed
             await self._drain()
             self._wake.clear()
             self._direct = True
-            until_s = min(self._tail_s, self._over_s)
+            until_s = self._tail_s if self._tail_s < math.inf else self._over_s
             with suppress(TimeoutError):
                 async with asyncio.timeout(until_s - _now_s()):
                     await self._wake.wait()
@@ -301,18 +305,26 @@ class Splice:
             if pause_s and _now_s() > self._settled_s:
                 return
             await asyncio.sleep(pause_s)
-            if not await self._read_again(self._gap_before(arrived, previous), patience_s):
-                return
-            if self._chains.standing(arrived.message) is not Standing.GAP:
-                return
+            moved = True
+            while moved:  # one storage node may have what the one before it lacks
+                last = self._chains.last(arrived.message.id)
+                if not await self._read_again(self._gap_before(arrived, previous), patience_s):
+                    return
+                if self._chains.standing(arrived.message) is not Standing.GAP:
+                    return
+                moved = self._chains.last(arrived.message.id) != last
 
     def _gap_before(self, arrived: MessageArrived, previous: Position) -> ReadHistory:
         id = arrived.message.id
         command = self._commands[id.partition]
         if type(command.what) is LogRange:
             return self._rest_of_log(command, command.what)
-        last = self._chains.whole_to(id)
-        begin = Position(max(0, last[0]), max(0, last[1]))
+        last = self._chains.last(id)
+        if last is not None:
+            # Behind it: a storage node that has this one and no more has nothing.
+            begin = following(Position(*last))
+        else:
+            begin = Position(*max((0, 0), self._chains.whole_to(id)))
         what = MessageRange(begin, previous)
         return ReadHistory(command.stream, id.partition, what, id.publisher, id.chain, insist=True)
 

@@ -58,7 +58,13 @@ class StorageRole:
         """Streams that are kept, and joined."""
         rng, closed = Random(entropy.token(16)), access is not None
         self.sync = StorageSync(node, self.peers_of, rng, closed=closed, permits=self._permits)
-        self.machine = StorageNode(node, self.keeps, access=access, is_behind=self.sync.is_behind)
+        self.machine = StorageNode(
+            node,
+            self.keeps,
+            access=access,
+            is_behind=self.sync.is_behind,
+            missed=self.sync.missed,
+        )
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}

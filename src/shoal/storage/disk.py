@@ -35,7 +35,7 @@ from shoal.protocols.streams.history.disk import (
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.answers import Answers
-from shoal.storage.errors import LogDiverged, StoreError
+from shoal.storage.errors import LogDiverged, StoreDamaged, StoreError
 from shoal.storage.rows import Conflict, ReplicaRow
 from shoal.storage.store import Store as MessageStore
 
@@ -92,7 +92,7 @@ class StoreDisk:
             return {}
         try:
             appended = self.store.append(list(messages.values()), now_ns)
-        except UsageError as error:
+        except (UsageError, StoreDamaged) as error:
             if len(messages) > 1:  # one that cannot be stored must not keep out the others
                 every, half = list(messages.items()), len(messages) // 2
                 first = self._append(dict(every[:half]), now_ns)

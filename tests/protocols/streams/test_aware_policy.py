@@ -15,6 +15,7 @@ from shoal.base.units import S_NS, US_NS
 from shoal.protocols.streams.aware_policy import (
     FIRST_PROBES,
     KEPT_ONE_IN,
+    KEPT_SPARE,
     NEAR_PROBES,
     NEAR_ROUNDS,
     ROUND_MAX_NS,
@@ -191,6 +192,15 @@ def test_one_newcomer_in_four_keeps_one_of_its_first_links() -> None:
     assert abs(kept / 2000 - 1 / KEPT_ONE_IN) < 0.05
 
 
+def test_links_that_are_gone_are_not_kept_for_ever_in_small_streams() -> None:
+    policy = AwarePolicy(4, Random(1))
+    policy.join(node(0))
+    for number in range(1, 2000):
+        policy.join(node(number))
+        policy.leave(node(number))
+    assert len(policy._kept) <= KEPT_SPARE + len(policy._graph.links) + 1
+
+
 def test_kept_links_stay_whatever_is_said_of_them() -> None:
     delays = over_aws(64)
     kept: set[Pair] = set()
@@ -262,6 +272,22 @@ def test_who_comes_back_is_a_newcomer_and_nobody_inherits_its_words() -> None:
         p for each in policy.nodes for p in policy._map.round_trips.known(policy._slots[each])
     }
     assert slot not in told_of
+
+
+def test_slots_are_given_again_also_if_many_come_and_go_between_rounds() -> None:
+    learning = Learning(over_aws(30), seed=3)
+    learning.run(10)
+    policy = learning.policy
+    for number in range(100, 1000):
+        policy.join(node(number))
+        policy.delay_learned(node(number), node(1), 10_000_000)
+        policy.leave(node(number))
+    assert policy._map.round_trips.capacity <= 128
+    learning.run(5)
+    told_of = {
+        int(p) for each in policy.nodes for p in policy._map.round_trips.known(policy._slots[each])
+    }
+    assert told_of <= set(policy._slots.values())
 
 
 # Determinism

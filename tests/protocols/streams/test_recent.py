@@ -60,9 +60,11 @@ def test_the_last_messages_are_kept_within_bytes_and_age(
             assert recent.contradicted(forged) == (signed if signed in kept else None)
         before_ns = now_ns - SPAN_NS
         told += recent.since(before_ns)
-        quiet = {m.signed for m, came_ns in came.values() if came_ns + SPAN_NS <= before_ns}
-        assert quiet & set(kept) <= {m.signed for m in told}
-    assert len({m.signed for m in told}) == len(told), "told once"
+        quiet = {m.head for m, came_ns in came.values() if came_ns + SPAN_NS <= before_ns}
+        of_chain = {m.chain: m.head for m, _ in came.values() if m.head in quiet}
+        assert quiet & {came[signed][0].head for signed in kept} <= set(told)
+        assert set(of_chain.values()) <= set(told), "also if they are not kept any more"
+    assert len(set(told)) == len(told), "told once"
 
 
 def test_a_settled_id_is_forgotten_with_its_message() -> None:

@@ -108,6 +108,29 @@ def test_after_so_many_tries_the_gap_is_given_up_and_what_waited_is_delivered() 
     assert shop.tick(shop.config.fill_wait_ns) == ([], [])
 
 
+def test_a_gap_is_not_given_up_while_what_is_missing_is_here_and_unchecked() -> None:
+    shop = broken_shop(NodeConfig(fill_tries=2))
+    given_up = GapAbandoned(STREAM, CAROL, "c")
+    other = [(CHAIN, (NOW_MS + 9, 0)), ((CAROL, 0, "d"), (NOW_MS + 2, 0))]
+    waits = [*other, (CHAIN, (NOW_MS + 2, 0))]
+    for _ in range(9):
+        shop.now_ns += shop.config.fill_wait_ns
+        effects, _ = shop.repair.tick((ALICE, BOB), shop.now_ns, lambda: waits)
+        assert given_up not in effects
+    effects, _ = shop.repair.tick((ALICE, BOB), shop.now_ns, lambda: other)
+    assert given_up in effects, "it was forged"
+
+
+def test_what_is_here_and_never_judged_does_not_hold_up_a_chain_for_ever() -> None:
+    shop = broken_shop(NodeConfig(fill_tries=1))
+    begin_ns, effects = shop.now_ns, list[Effect]()
+    waits = [(CHAIN, (NOW_MS + 2, 0))]
+    while GapAbandoned(STREAM, CAROL, "c") not in effects:
+        shop.now_ns += 10 * S_NS
+        effects, _ = shop.repair.tick((ALICE, BOB), shop.now_ns, lambda: waits)
+    assert 0 <= shop.now_ns - begin_ns - shop.config.freshness_ns <= 30 * S_NS
+
+
 def test_a_neighbour_that_says_to_have_sent_it_and_has_not_is_believed_so_often() -> None:
     shop = broken_shop(NodeConfig(fill_tries=3))
     for _ in range(3):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from shoal.base.ids import NodeId
 from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, SetTimer
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
@@ -12,7 +14,7 @@ from shoal.protocols.streams.history.messages import FillFromStorage
 from shoal.protocols.streams.messages import Fill
 from shoal.protocols.streams.ordering import Delivery
 from tests.support.repair_shop import CHAIN, FEW, GAP, Shop, broken_shop, done
-from tests.support.streams import CAROL, ME, NOW_MS, STREAM, message_id, placed, sent
+from tests.support.streams import ALICE, CAROL, ME, NOW_MS, STREAM, message_id, placed, sent
 
 STORED = FillFromStorage(STREAM, CAROL, 0, "c", GAP.after, GAP.upto)
 
@@ -170,7 +172,25 @@ def test_what_storage_says_of_one_gap_is_not_taken_for_the_next() -> None:
     assert GapAbandoned(STREAM, CAROL, "c") not in effects, "storage was not heard yet"
     shop.storage_had_nothing_of(second)
     effects, _ = shop.repair.tick((), shop.now_ns + shop.config.repair_tick_ns)
+    assert GapAbandoned(STREAM, CAROL, "c") not in effects, "a neighbour may come"
+    effects, _ = shop.repair.tick((), shop.now_ns + shop.config.storage_wait_ns)
     assert GapAbandoned(STREAM, CAROL, "c") in effects
+
+
+@pytest.mark.parametrize("node", [ME, None])
+def test_who_comes_after_storage_had_nothing_is_asked_all_the_same(node: NodeId | None) -> None:
+    shop = broken_shop(FEW, node)
+    for _ in range(20):
+        shop.now_ns += shop.config.repair_tick_ns
+        effects, _ = shop.repair.tick((), shop.now_ns)
+        for gap, _ in sent(effects, FillFromStorage):
+            shop.storage_had_nothing_of(gap)
+        assert not abandoned(effects)
+    shop.repair.greet((ALICE,), shop.now_ns)
+    effects, _ = shop.tick(shop.config.repair_tick_ns, ALICE)
+    assert [type(message) for message, _ in sent(effects)] == [Fill]
+    shop.take(2, 1)
+    assert shop.table.gaps(CHAIN) == []
 
 
 # Several gaps that nobody can fill

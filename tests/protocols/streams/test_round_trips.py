@@ -68,7 +68,8 @@ def test_each_has_its_newest_words_on_those_who_are_there(
     model: dict[int, dict[int, float]] = {slot: {} for slot in range(CAPACITY)}
     for now_ns, step in enumerate(history):
         if isinstance(step, int):
-            trips.forget(step)
+            trips.leave(step)
+            trips.forget(np.array([step]))
             model[step] = {}
             for row in model.values():
                 row.pop(step, None)
@@ -87,7 +88,8 @@ def test_each_has_its_newest_words_on_those_who_are_there(
 
 def test_who_is_gone_is_forgotten_in_both_directions() -> None:
     trips = told({(0, 1): 10.0, (1, 0): 11.0, (2, 0): 12.0, (2, 1): 13.0})
-    trips.forget(0)
+    trips.leave(0)
+    trips.forget(np.array([0]))
     assert said(trips) == {(2, 1): 13.0}
     trips.learn(3, 0, 20.0, now_ns=1)  # somebody else has the slot now
     assert said(trips) == {(2, 1): 13.0, (3, 0): 20.0}

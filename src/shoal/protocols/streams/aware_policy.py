@@ -45,6 +45,7 @@ OVERLAP = 4  # swaps looked at for each that is done: they must not touch each o
 GAIN_MIN = 0.01  # a swap must gain this share of the mean delay, if all members had one like it
 GAIN_MIN_MS = 0.05  # and this much: less is noise, on a machine or in one building
 KEPT_ONE_IN = 4
+KEPT_SPARE = 16  # that may be gone already, besides as many as there are links
 FIRST_PROBES = 8  # members anywhere, for a newcomer's place
 NEAR_PROBES = 4  # and twice so many nearby
 NEAR_ROUNDS = 2
@@ -61,6 +62,7 @@ class AwarePolicy(RandomPolicy):
         self._map = DelayMap(rng.getrandbits(64))
         self._slots: dict[NodeId, int] = {}
         self._free: list[int] = []
+        self._left: list[int] = []  # of members that are gone, and still spoken of
         self._kept: dict[Link, None] = {}
         self._asked: dict[NodeId, int] = {}  # newcomers, and how often each was told to probe
         self._placed: dict[NodeId, int] = {}  # members with a place, and how often it was found
@@ -80,13 +82,15 @@ class AwarePolicy(RandomPolicy):
         if self._rng.randrange(KEPT_ONE_IN) == 0 and self._graph.neighbours(node):
             other = self._rng.choice(self._graph.neighbours(node))
             self._kept[(node, other) if node < other else (other, node)] = None
+            if len(self._kept) > KEPT_SPARE + len(self._graph.links):
+                self._drop_kept()  # small streams have no rounds
         return changes
 
     def leave(self, node: NodeId) -> LinkChanges:
         slot = self._slots.pop(node, None)
         if slot is not None:
-            self._map.forget(slot)
-            self._free.append(slot)
+            self._map.leave(slot)
+            self._left.append(slot)
         self._asked.pop(node, None)
         self._placed.pop(node, None)
         self._rest(busy=True)
@@ -107,6 +111,7 @@ class AwarePolicy(RandomPolicy):
         nodes = list(self._graph.nodes)
         if not nodes:
             return Improvement()
+        self._free_slots()
         slots = np.array([self._slot(node) for node in nodes], np.int64)
         self._rounds += 1
         placed = self._settle(nodes)
@@ -151,7 +156,7 @@ class AwarePolicy(RandomPolicy):
         size, most = len(nodes), int(self._swaps_due)
         if self._on_hold or self._is_small() or not most:
             return 0.0
-        self._kept = {link: None for link in self._kept if self._graph.linked(*link)}
+        self._drop_kept()
         index = {node: at for at, node in enumerate(nodes)}
         links = self._graph.links
         a = np.fromiter((index[link[0]] for link in links), np.int64, len(links))
@@ -172,6 +177,9 @@ class AwarePolicy(RandomPolicy):
                 self._swaps_due -= 1
                 gained_ms += swap.gain_ms
         return gained_ms / mean_ms
+
+    def _drop_kept(self) -> None:
+        self._kept = {link: None for link in self._kept if self._graph.linked(*link)}
 
     def _proposals(self, slots: Slots) -> tuple[Slots, Slots]:
         """Pairs of members to be linked, by their place in slots: nearby ones, and any."""
@@ -236,6 +244,17 @@ class AwarePolicy(RandomPolicy):
     def _slot(self, node: NodeId) -> int:
         slot = self._slots.get(node)
         if slot is None:
-            slot = self._slots[node] = self._free.pop() if self._free else len(self._slots)
+            if not self._free and len(self._left) > len(self._slots):
+                self._free_slots()
+            new = len(self._slots) + len(self._left)
+            slot = self._slots[node] = self._free.pop() if self._free else new
             self._map.reserve(slot)
         return slot
+
+    def _free_slots(self) -> None:
+        """Of all who have left since the last time: to look for each in what everybody said would
+        make the death of many quadratic."""
+        if self._left:
+            self._map.forget(np.array(self._left, np.int64))
+            self._free += self._left
+            self._left = []

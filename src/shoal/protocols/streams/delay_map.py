@@ -41,10 +41,14 @@ class DelayMap:
             self.round_trips.grow(capacity)
             self._places.grow(capacity)
 
-    def forget(self, slot: int) -> None:
-        """A member is gone: another may get its slot."""
-        self.round_trips.forget(slot)
+    def leave(self, slot: int) -> None:
+        """A member is gone, and with it what it said."""
+        self.round_trips.leave(slot)
         self._trusted[slot] = True
+
+    def forget(self, slots: Slots) -> None:
+        """What was said of members that are gone: others may get their slots."""
+        self.round_trips.forget(slots)
 
     def settle(self, slots: Slots) -> None:
         """Members have told their first round trips: see where they are."""

@@ -16,6 +16,8 @@ from shoal.base.ids import NodeId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, OpenLink, Send, SetTimer
 
+EXTENDED_MAX = 4  # times that a question has its time again: who answers others may not want to
+
 
 class DeskLimits(msgspec.Struct, frozen=True):
     """How long a desk waits for whom."""
@@ -23,7 +25,7 @@ class DeskLimits(msgspec.Struct, frozen=True):
     dial_ns: int
     """A link that is not up by then is not waited for."""
     answer_ns: int
-    """Nor is an answer, after the question was sent."""
+    """Nor is an answer, after the question was sent, or after other answers of the same peer."""
     idle_ns: int
     """A link that nothing was asked over for this long is given back."""
     questions_per_peer_max: int
@@ -38,9 +40,18 @@ class Question(msgspec.Struct, frozen=True):
     message: Any
 
 
+class _Flight(msgspec.Struct):
+    """A question on its way."""
+
+    settled: int
+    """How many answers had come when its time began."""
+    extended: int = 0
+
+
 class _Peer(msgspec.Struct):
     up: bool = False
-    flying: dict[Hashable, None] = {}
+    settled: int = 0
+    flying: dict[Hashable, _Flight] = {}
     waiting: dict[Hashable, None] = {}
 
 
@@ -77,12 +88,19 @@ class Desk:
         question = self._questions.get(key)
         if question is None or question.peer != peer or key not in self._peers[peer].flying:
             return None, []
+        self._peers[peer].settled += 1
         return question, self._close(key, question)
 
-    def timed_out(self, key: Hashable) -> tuple[Question, list[Effect]]:
-        """No answer came in time."""
+    def timed_out(self, key: Hashable) -> tuple[list[Question], list[Effect]]:
+        """No answer came in time: that question has none, unless the peer has answered others
+        meanwhile. Large answers over a slow link come one after the other."""
         question = self._questions[key]
-        return question, self._close(key, question)
+        peer = self._peers[question.peer]
+        flight = peer.flying[key]
+        if peer.settled > flight.settled and flight.extended < EXTENDED_MAX:
+            flight.settled, flight.extended = peer.settled, flight.extended + 1
+            return [], [SetTimer(("ask", key), self._limits.answer_ns)]
+        return [question], self._close(key, question)
 
     def drop(self, key: Hashable) -> None:
         """Nobody waits for an answer any more: a question that was not sent is not asked. One that
@@ -137,7 +155,7 @@ class Desk:
         while peer.up and peer.waiting and len(peer.flying) < self._limits.questions_per_peer_max:
             key = next(iter(peer.waiting))
             del peer.waiting[key]
-            peer.flying[key] = None
+            peer.flying[key] = _Flight(peer.settled)
             effects.append(Send(self._questions[key].message, (node,)))
             effects.append(SetTimer(("ask", key), self._limits.answer_ns))
         if effects:

@@ -43,7 +43,7 @@ from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConf
 from shoal.protocols.streams.copies import Copies
 from shoal.protocols.streams.handling import HandlingTime
 from shoal.protocols.streams.history.messages import FilledFromStorage
-from shoal.protocols.streams.messages import Announce, Close, Feed, Flood, Want
+from shoal.protocols.streams.messages import Announce, Close, Feed, Flood, Head, Want
 from shoal.protocols.streams.ordering import Delivery
 from shoal.protocols.streams.placed import PlacedMessage, read_placed
 from shoal.protocols.streams.pressure import Pressure
@@ -325,6 +325,11 @@ class Flooding:
                 if peer in channel.active:
                     channel.feeds.told(peer, (head[0],), wanted=True)
                 return channel.repair.send_again(peer, head, now_ns)
+
+    def under_way(self, stream: StreamId) -> list[Head]:
+        """What has come of a stream and waits for its check, or for the registry."""
+        heads = [p.message.head for p in self._pending.values() if p.message.id.stream == stream]
+        return heads if self.publishers is None else heads + self.publishers.heads_of(stream)
 
     def pending_count(self) -> int:
         """Messages that are being checked."""

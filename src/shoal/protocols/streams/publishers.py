@@ -19,7 +19,7 @@ from shoal.kernel.inputs import AccessChecked
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.access import AccessTable
-from shoal.protocols.streams.messages import Flood
+from shoal.protocols.streams.messages import Flood, Head
 from shoal.protocols.streams.placed import PlacedMessage
 
 ACCESS = "access"  # the first field of timer keys
@@ -121,6 +121,11 @@ class Publishers:
         if len(self._blamed) > self.table.config.strangers_links_max:
             del self._blamed[next(iter(self._blamed))]
         return guilty
+
+    def heads_of(self, stream: StreamId) -> list[Head]:
+        """Which messages of a stream wait here."""
+        held = [those for key, those in self._held.items() if key[0] == stream]
+        return [pending.message.head for those in held for pending in those.values()]
 
     def held_count(self) -> int:
         """Messages that wait here."""

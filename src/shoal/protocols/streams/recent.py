@@ -11,8 +11,9 @@ import msgspec
 from shoal.base.ids import MessageId
 from shoal.base.units import MS_NS
 from shoal.identity import SIGNATURE_BYTES
-from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.config import HEADS_CHAINS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
+from shoal.protocols.streams.messages import Head
 from shoal.protocols.streams.placed import Chain, PlacedMessage
 
 SPAN_NS = 500 * MS_NS
@@ -52,6 +53,7 @@ class RecentMessages:
         "_settled",
         "_span_bytes_max",
         "_spans",
+        "_untold",
     )
 
     def __init__(self, config: NodeConfig) -> None:
@@ -62,6 +64,7 @@ class RecentMessages:
         self._newest = _Span(-SPAN_NS)
         self._settled: dict[MessageId, None] = {}  # known to have two bodies
         self._bytes = 0  # of all spans but the newest
+        self._untold: dict[Chain, tuple[Number, int]] = {}  # of spans that are gone: since when
 
     def add(self, message: PlacedMessage, now_ns: int) -> None:
         """Keep a verified message."""
@@ -116,15 +119,20 @@ class RecentMessages:
             found.append(message.signed)
         return found
 
-    def since(self, before_ns: int) -> list[PlacedMessage]:
-        """What came before a time, to the span, and was not given before; the latest first."""
-        came: list[PlacedMessage] = []
+    def since(self, before_ns: int) -> list[Head]:
+        """What came before a time, to the span, and was not given before; the latest first. Of
+        what is not kept any more, the last of each chain."""
+        came: list[Head] = []
         for span in reversed(self._spans):
             if span.told:
                 break
             if span.begun_ns + SPAN_NS <= before_ns:
                 span.told = True
-                came.extend(reversed(span.messages))
+                came.extend([message.head for message in reversed(span.messages)])
+        for chain, (number, begun_ns) in list(self._untold.items()):
+            if begun_ns + SPAN_NS <= before_ns:
+                del self._untold[chain]
+                came.append((chain, number))
         return came
 
     def _begin(self, now_ns: int, size_bytes: int) -> _Span:
@@ -135,8 +143,19 @@ class RecentMessages:
         while spans and (spans[0].begun_ns < oldest_ns or self._bytes > most_bytes):
             span = spans.popleft()
             self._bytes -= span.size_bytes
+            if not span.told:
+                self._leave_untold(span)
             for message in span.messages if self._settled else ():
                 self._settled.pop(message.id, None)
         self._newest = _Span(now_ns)
         spans.append(self._newest)
         return self._newest
+
+    def _leave_untold(self, span: _Span) -> None:
+        """In a busy stream messages go before anybody could see that their chains are quiet."""
+        untold = self._untold
+        for message in span.messages:
+            untold.pop(message.chain, None)
+            untold[message.chain] = (message.number, span.begun_ns)
+            if len(untold) > HEADS_CHAINS_MAX:
+                del untold[next(iter(untold))]

@@ -6,8 +6,9 @@ still come over another path. Then one neighbour after the other is asked for th
 answers with the messages themselves, as if it had just got them, and a FillDone. If `storage_tries`
 did not help, or there is no neighbour to ask, the history machine of this node is asked once, which
 knows the storage nodes of the stream. After `fill_tries`, and when storage has answered or had its
-time, the gap is given up, and said to be one. Each step forward begins all of it anew; but while
-storage gives what neighbours lack, it alone is asked, for one page after the other.
+time, the gap is given up, and said to be one, unless some of it is here and being checked; who has
+no neighbour waits for one as long as for storage. Each step forward begins all of it anew; but
+while storage gives what neighbours lack, it alone is asked, for one page after the other.
 
 What follows a gap waits for it, so several that nobody can fill must not each take that long. When
 `storage_tries` did not help, the next gaps of the chain are asked for along with the first one, and
@@ -20,16 +21,14 @@ message of a burst is not missed for long, nor one that slipped through while th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import msgspec
+from collections.abc import Callable, Iterable, Sequence
 
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import KIB, MS_NS
-from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
+from shoal.protocols.streams.broken import Broken, covers, ends
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.config import HEADS_CHAINS_MAX, HEADS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import Number
@@ -44,26 +43,6 @@ from shoal.protocols.streams.recent import RecentMessages
 # when a feed falls silent, and then 1 MiB/s.
 WANTS_BURST_KIB = 4096
 WANTS_REFILL_NS = 1 * MS_NS
-
-
-class _Broken(msgspec.Struct):
-    """A chain of which something is missing."""
-
-    since_ns: int
-    upto: Number | None = None  # what Heads told of beyond what we have
-    tries: int = 0
-    first: int = 0  # where among the neighbours asking began
-    asked: NodeId | None = None
-    asked_ns: int = 0
-    answers_due: int = 0  # of the one who was asked
-    along: Number | None = None  # up to where gaps were asked for along with the first one
-    range: tuple[Number, Number] | None = None  # what was missing when it was last looked at
-    storage_ns: int | None = None  # when storage was first asked
-    storage_again_ns: int = 0  # when it may be asked again, if it did not answer
-    storage_done: bool = False  # and it has answered
-    storage_gives: bool = False  # what it answered is of use
-    page_ends: Number | None = None  # with this, and is being checked
-    page_ns: int = 0  # since when
 
 
 class Repair:
@@ -85,7 +64,7 @@ class Repair:
         self._table = table
         self._recent = recent
         self._config = config
-        self._broken: dict[Chain, _Broken] = {}
+        self._broken: dict[Chain, Broken] = {}
         self._storage_heard_ns = -1  # when it answered last
         self._storage_away_until_ns = 0
         self._asking = 0
@@ -118,7 +97,7 @@ class Repair:
         gaps = self._table.gaps(chain)
         if not gaps:
             return []
-        return self._notice(chain, _Broken(now_ns), at_once=gaps[0][0] == self._table.baseline)
+        return self._notice(chain, Broken(now_ns), at_once=gaps[0][0] == self._table.baseline)
 
     def heads(self, peer: NodeId, heads: Heads, now_ns: int) -> list[Effect]:
         """A neighbour tells how far it is."""
@@ -130,12 +109,12 @@ class Repair:
                 if 2 * len(self._broken) >= self._config.broken_max:
                     continue
                 begins = self._table.newest(chain) == self._table.baseline
-                effects.extend(self._notice(chain, _Broken(now_ns, number), at_once=begins))
+                effects.extend(self._notice(chain, Broken(now_ns, number), at_once=begins))
             elif broken.upto is None or broken.upto < number:
                 broken.upto = number
         return effects
 
-    def _notice(self, chain: Chain, broken: _Broken, *, at_once: bool) -> list[Effect]:
+    def _notice(self, chain: Chain, broken: Broken, *, at_once: bool) -> list[Effect]:
         """At once: what passed before we had a neighbour comes over no other path."""
         if len(self._broken) >= self._config.broken_max:
             return []
@@ -150,17 +129,28 @@ class Repair:
 
     # Asking
 
-    def tick(self, active: Sequence[NodeId], now_ns: int) -> tuple[list[Effect], list[Delivery]]:
+    def tick(
+        self,
+        active: Sequence[NodeId],
+        now_ns: int,
+        under_way: Callable[[], Iterable[Head]] = tuple,
+    ) -> tuple[list[Effect], list[Delivery]]:
         """Look after every broken chain: healed, waiting, to be asked for, or given up; what
-        waited behind a gap that was given up is delivered."""
+        waited behind a gap that was given up is delivered. What is under way has come, and waits
+        for its check, or for the registry."""
         effects: list[Effect] = []
         deliveries: list[Delivery] = []
+        here: list[Head] | None = None
         for chain, broken in list(self._broken.items()):
             missing = self._missing(chain, broken)
             if missing is None:
                 del self._broken[chain]
                 continue
             self._look(chain, broken, missing, now_ns)
+            if active:
+                broken.alone_ns = None
+            elif broken.alone_ns is None:
+                broken.alone_ns = now_ns
             if self._is_waiting(broken, now_ns):
                 continue
             tired = not active or broken.tries >= self._config.storage_tries
@@ -171,7 +161,11 @@ class Repair:
                     continue
             if active and broken.tries < self._config.fill_tries:
                 effects.extend(self._ask(chain, broken, missing, active, now_ns))
-            elif broken.storage_done or not awaits_storage:
+            elif (broken.storage_done or not awaits_storage) and not self._is_alone(broken, now_ns):
+                if here is None:
+                    here = list(under_way())
+                if self._is_held_off(chain, broken, missing, here, now_ns):
+                    continue
                 given_up, ready = self._give_up(chain, broken, missing, now_ns)
                 effects.extend(given_up)
                 deliveries.extend(ready)
@@ -179,7 +173,28 @@ class Repair:
             effects.append(SetTimer(("repair", self._stream), self._config.repair_tick_ns))
         return effects, deliveries
 
-    def _awaits_storage(self, broken: _Broken, active: Sequence[NodeId], now_ns: int) -> bool:
+    def _is_alone(self, broken: Broken, now_ns: int) -> bool:
+        """Whether there is nobody to ask, and not for long: who comes may have it."""
+        alone_ns = broken.alone_ns
+        return alone_ns is not None and now_ns - alone_ns < self._config.storage_wait_ns
+
+    def _is_held_off(
+        self,
+        chain: Chain,
+        broken: Broken,
+        missing: tuple[Number, Number],
+        here: list[Head],
+        now_ns: int,
+    ) -> bool:
+        """Whether some of what would be given up is here, and not too old to be taken."""
+        upto = missing[1] if broken.along is None else max(missing[1], broken.along)
+        if not any(head[0] == chain and missing[0] < head[1] <= upto for head in here):
+            return False
+        if broken.held_off_ns is None:
+            broken.held_off_ns = now_ns
+        return now_ns - broken.held_off_ns < self._config.freshness_ns
+
+    def _awaits_storage(self, broken: Broken, active: Sequence[NodeId], now_ns: int) -> bool:
         """Whether it may be asked, or may still answer. Who has no neighbour has nobody else."""
         if self._node is None:
             return False
@@ -188,7 +203,7 @@ class Repair:
         return now_ns >= self._storage_away_until_ns or not active
 
     def _give_up(
-        self, chain: Chain, broken: _Broken, missing: tuple[Number, Number], now_ns: int
+        self, chain: Chain, broken: Broken, missing: tuple[Number, Number], now_ns: int
     ) -> tuple[list[Effect], list[Delivery]]:
         del self._broken[chain]
         if broken.storage_ns is not None and self._storage_heard_ns < broken.storage_ns:
@@ -211,7 +226,7 @@ class Repair:
             following.since_ns -= self._config.gap_wait_ns
         return effects, deliveries
 
-    def _is_waiting(self, broken: _Broken, now_ns: int) -> bool:
+    def _is_waiting(self, broken: Broken, now_ns: int) -> bool:
         if broken.page_ends is not None:
             return True
         if broken.storage_gives:
@@ -221,7 +236,7 @@ class Repair:
         return now_ns - broken.since_ns < self._config.gap_wait_ns
 
     def _look(
-        self, chain: Chain, broken: _Broken, missing: tuple[Number, Number], now_ns: int
+        self, chain: Chain, broken: Broken, missing: tuple[Number, Number], now_ns: int
     ) -> None:
         """Less is missing than before: it gets better, and all helpers may be asked again. What
         somebody says to have sent does not count."""
@@ -240,13 +255,13 @@ class Repair:
             broken.page_ends, broken.storage_gives = None, False  # little came of it
             broken.storage_again_ns = now_ns
 
-    def _has_time(self, broken: _Broken, now_ns: int) -> bool:
+    def _has_time(self, broken: Broken, now_ns: int) -> bool:
         """Whether storage may still help."""
         if broken.storage_ns is None:
             return True
         return now_ns - broken.storage_ns < self._config.storage_wait_ns
 
-    def _missing(self, chain: Chain, broken: _Broken) -> tuple[Number, Number] | None:
+    def _missing(self, chain: Chain, broken: Broken) -> tuple[Number, Number] | None:
         """The first range to ask for, as (after, upto]."""
         gaps = self._table.gaps(chain)
         if gaps:
@@ -259,7 +274,7 @@ class Repair:
     def _ask(
         self,
         chain: Chain,
-        broken: _Broken,
+        broken: Broken,
         missing: tuple[Number, Number],
         active: Sequence[NodeId],
         now_ns: int,
@@ -279,12 +294,12 @@ class Repair:
             gaps = self._company(chain, broken, missing)
         broken.tries += 1
         broken.asked, broken.asked_ns, broken.answers_due = peer, now_ns, len(gaps)
-        fills = [Send(Fill(self._stream, *chain, *_ends(gap)), (peer,)) for gap in gaps]
+        fills = [Send(Fill(self._stream, *chain, *ends(gap)), (peer,)) for gap in gaps]
         found = [GapFound(self._stream, chain[0], chain[2])] if broken.tries == 1 else []
         return [*fills, *found]
 
     def _company(
-        self, chain: Chain, broken: _Broken, missing: tuple[Number, Number]
+        self, chain: Chain, broken: Broken, missing: tuple[Number, Number]
     ) -> list[tuple[Number, Number]]:
         """It looks as if nobody had it: ask for the next gaps of the chain as well."""
         gaps = self._table.gaps(chain)
@@ -297,14 +312,14 @@ class Repair:
         return gaps
 
     def _ask_storage(
-        self, chain: Chain, broken: _Broken, missing: tuple[Number, Number], now_ns: int
+        self, chain: Chain, broken: Broken, missing: tuple[Number, Number], now_ns: int
     ) -> list[Effect]:
         if self._node is None or broken.storage_done or now_ns < broken.storage_again_ns:
             return []
         if broken.storage_ns is None:
             broken.storage_ns = now_ns
         broken.storage_again_ns = broken.storage_ns + self._config.storage_wait_ns
-        gap = FillFromStorage(self._stream, *chain, *_ends(missing))
+        gap = FillFromStorage(self._stream, *chain, *ends(missing))
         first = broken.tries == 0 and broken.storage_ns == now_ns
         found = [GapFound(self._stream, chain[0], chain[2])] if first else []
         return [Send(gap, (self._node,)), *found]
@@ -314,7 +329,7 @@ class Repair:
         if filled.asked:
             self._storage_heard_ns, self._storage_away_until_ns = now_ns, 0
         broken = self._broken.get((filled.publisher, filled.partition, filled.chain))
-        if broken is None or not _covers(filled, broken.range):
+        if broken is None or not covers(filled, broken.range):
             return []  # about a gap of before
         if filled.last is not None:
             broken.page_ends = (filled.last.timestamp_ms, filled.last.sequence)
@@ -382,7 +397,7 @@ class Repair:
     def tell_quiet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
         """Tell neighbours the last messages of chains that have just gone quiet, once: while a
         chain goes on, each message shows whether the one before it was missed."""
-        came = [message.head for message in self._recent.since(now_ns - self._config.heads_ns)]
+        came = self._recent.since(now_ns - self._config.heads_ns)
         quiet = [head for head in self._untold + came if self._table.is_newest(head)]
         self._untold = quiet[HEADS_CHAINS_MAX:]
         return self._tell(peers, quiet[:HEADS_CHAINS_MAX]) if peers else []
@@ -390,17 +405,3 @@ class Repair:
     def _tell(self, peers: tuple[NodeId, ...], heads: Sequence[Head]) -> list[Effect]:
         chunks = [heads[at : at + HEADS_MAX] for at in range(0, len(heads), HEADS_MAX)]
         return [Send(Heads(self._stream, tuple(chunk)), peers) for chunk in chunks]
-
-
-def _covers(filled: FilledFromStorage, missing: tuple[Number, Number] | None) -> bool:
-    """Whether all that is missing now was asked for."""
-    if missing is None or filled.after is None or filled.upto is None:
-        return True
-    after, upto = _ends(missing)
-    return filled.after <= after and upto <= filled.upto
-
-
-def _ends(missing: tuple[Number, Number]) -> tuple[Position, Position]:
-    """A range as it is asked for: there is nothing below the first position."""
-    after, upto = (Position(max(0, n[0]), max(0, n[1])) for n in missing)
-    return after, upto

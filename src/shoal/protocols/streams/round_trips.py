@@ -77,10 +77,15 @@ class RoundTrips:
         self._ms[slot, at] = ms
         self._told_ns[slot, at] = now_ns
 
-    def forget(self, slot: int) -> None:
-        """A member is gone, and with it what it said and what was said of it."""
+    def leave(self, slot: int) -> None:
+        """A member is gone, and with it what it said."""
         self._peers[slot] = NOBODY
-        self._peers[self._peers == slot] = NOBODY
+
+    def forget(self, slots: Slots) -> None:
+        """What was said of these, who are gone."""
+        gone = np.zeros(self.capacity + 1, bool)  # the last one is nobody, who is -1
+        gone[slots] = True
+        self._peers[gone[self._peers]] = NOBODY
 
     def known(self, slot: int) -> Slots:
         """Whom a member has measured."""

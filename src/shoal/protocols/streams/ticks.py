@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from shoal.kernel.effects import Effect, SetTimer
 from shoal.protocols.streams.flooding import Flooding
 from shoal.protocols.streams.rtt import RttMeter
@@ -16,7 +18,8 @@ def tick(
     """One of TICKS ran out."""
     channel, overlay = state.channel, state.overlay
     if name == "repair":
-        effects, ready = channel.repair.tick(channel.active, now_ns)
+        under_way = partial(flooding.under_way, overlay.stream)
+        effects, ready = channel.repair.tick(channel.active, now_ns, under_way)
         if channel.subscribed:
             effects.extend(flooding.deliver(ready, now_ns))
         return effects

@@ -16,7 +16,7 @@ from shoal.protocols.streams.history.commands import (
     LogRange,
     MessageRange,
 )
-from shoal.protocols.streams.history.config import SyncConfig
+from shoal.protocols.streams.history.config import StorageConfig, SyncConfig
 from shoal.protocols.streams.history.messages import (
     CountKept,
     ReadHeads,
@@ -25,11 +25,12 @@ from shoal.protocols.streams.history.messages import (
     Refused,
     Rows,
 )
+from shoal.protocols.streams.history.storage_node import KeepMessage
 from shoal.protocols.streams.history.sync import FollowStream
 from shoal.protocols.streams.history.sync_messages import AskMessages, AskRows, SyncRefused
 from shoal.storage.errors import StoreFull
 from tests.support.history import LOG, Keeper, Library, Silent, history
-from tests.support.storage_host import StorageHost, everything
+from tests.support.storage_host import StorageHost, everything, message
 from tests.support.streams import ALICE, BOB, EVE, OTHER_STREAM, STREAM
 from tests.support.sync_pair import Pair, keep
 
@@ -179,6 +180,29 @@ def test_what_the_own_disk_did_not_take_is_waited_for(pair: Pair) -> None:
         assert is_behind(bob)
     pair.run(3)
     assert len(ask(bob, WHOLE).rows) == 3
+
+
+@pytest.mark.parametrize("full", [True, False])
+def test_what_the_own_disk_loses_later_is_waited_for_too(tmp_path: Path, full: bool) -> None:
+    pair = Pair(tmp_path, config=StorageConfig(waiting_messages_max=1))
+    alice, bob = pair.hosts[ALICE], pair.hosts[BOB]
+    pair.connect(ALICE, BOB)
+    pair.run(3)
+    assert not is_behind(bob)
+    for number in (1, 2):
+        alice.command(alice.storage, KeepMessage(message(number)))
+        alice.finish_all()
+    if full:
+        with mock.patch.object(bob.store_below, "append", side_effect=StoreFull("full")):
+            keep(bob, 1)
+    else:
+        keep(bob, 1, 2)  # while the first one is stored, there is no room for the second
+        assert "disk-behind" in bob.reasons()
+    assert is_behind(bob)
+    pair.run(3)
+    assert len(ask(bob, WHOLE).rows) == 2
+    for host in pair.hosts.values():
+        host.close()
 
 
 def test_as_long_as_rows_come_it_is_behind(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from shoal.base.errors import UsageError
 from shoal.base.units import S_NS
 from shoal.protocols.streams.history.commands import (
     FAILED,
+    HistoryEnded,
     LastMessages,
     MessageRange,
     ReadHistory,
@@ -134,6 +135,35 @@ def test_misuse_raises(command: Any, complaint: str) -> None:
         library.command(command)
     library.command(ReadMore(), "nobody's")
     assert library.ended == []
+
+
+def test_answers_that_come_one_after_the_other_are_waited_for() -> None:
+    """Large pages over a slow link: the last one is sent long after its question."""
+    silent = Silent()
+    library = Library(silent)
+    for number in range(4):
+        library.read(ALL, str(number), partition=number)
+    step_ns = library.client.config.answer_ns * 2 // 3
+    for question in list(silent.asked):
+        library.advance(step_ns)
+        library.host.received(ONE, Rows(question.request, (), None))
+        library.settle()
+    assert library.ended == [HistoryEnded(str(number)) for number in range(4)]
+    assert library.rejected == []
+
+
+def test_who_answers_others_does_not_put_a_question_off_for_ever() -> None:
+    silent = Silent()
+    library = Library(silent)
+    library.read(ALL, "held back")
+    began_ns, asked = library.host.time_ns, 1
+    while len([q for q in silent.asked if q.partition == 0]) == asked:
+        library.advance(S_NS)
+        library.read(ALL, "other", partition=1)
+        library.host.received(ONE, Rows(silent.asked[-1].request, (), None))
+        library.settle()
+    answer_ns = library.client.config.answer_ns
+    assert 5 * answer_ns <= library.host.time_ns - began_ns <= 5 * answer_ns + 2 * S_NS
 
 
 def test_few_questions_are_under_way_to_one_peer_and_the_others_wait() -> None:

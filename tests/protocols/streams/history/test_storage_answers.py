@@ -150,12 +150,42 @@ def test_questions_per_second_are_bounded_for_each_peer(tmp_path: Path) -> None:
     host.close()
 
 
-def test_a_reader_whose_queue_is_full_is_told_to_wait(host: StorageHost) -> None:
+def test_questions_of_a_reader_whose_queue_is_full_wait_and_go_on_one_by_one(
+    host: StorageHost,
+) -> None:
     ask(host, everything())
     host.queue_changed(ALICE, high=True)
-    assert ask(host, everything(5)) == Refused(5, "busy")
+    for request in (5, 6, 7):
+        host.received(ALICE, everything(request))
+    host.finish_all()
+    assert host.said(ALICE) == []
     host.queue_changed(ALICE, high=False)
-    assert isinstance(ask(host, everything(6)), Rows)
+    assert len(host.slow_work) == 1
+    host.finish_one()
+    assert [answer.request for answer in host.said(ALICE)] == [5]
+    host.queue_changed(ALICE, high=True)  # it was large; the next one is being read from the disk
+    host.finish_all()
+    assert [answer.request for answer in host.said(ALICE)] == [6]
+    host.queue_changed(ALICE, high=False)
+    host.finish_all()
+    (last,) = host.said(ALICE)
+    assert isinstance(last, Rows)
+    assert last.request == 7
+
+
+def test_questions_that_wait_are_bounded_and_go_with_their_link(host: StorageHost) -> None:
+    ask(host, everything())
+    host.queue_changed(ALICE, high=True)
+    most = host.storage.config.questions_in_flight_max
+    for request in range(2, most + 3):
+        host.received(ALICE, everything(request))
+    host.finish_all()
+    assert host.said(ALICE) == [Refused(most + 2, "busy")]
+    host.link_closed(ALICE, "lost")
+    host.link_opened(ALICE)
+    host.finish_all()
+    assert host.said(ALICE) == []
+    assert isinstance(ask(host, everything()), Rows)
 
 
 def test_the_link_of_whoever_asks_is_held_and_given_back(host: StorageHost) -> None:

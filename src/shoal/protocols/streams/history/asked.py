@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import NamedTuple
+
 import msgspec
 
-from shoal.base.ids import MessageId, NodeId
+from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.kernel.effects import Load, Store
 
 
@@ -14,6 +17,15 @@ class AskingPeer(msgspec.Struct, eq=False):
     asked_ns: int
     in_flight: int = 0
     congested: bool = False
+    held: deque[Held] = msgspec.field(default_factory=deque)
+    """Questions that wait until it has read the answers before them."""
+
+
+class Held(NamedTuple):
+    """A question that is not looked at yet."""
+
+    stream: StreamId
+    undecided: Undecided
 
 
 class Asked(msgspec.Struct, eq=False):

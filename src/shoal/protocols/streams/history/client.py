@@ -160,8 +160,8 @@ class HistoryClient:
         name, what = key
         match name:
             case "ask":
-                question, effects = self._desk.timed_out(what)
-                return effects + self._unanswered([question], "no-answer")
+                questions, effects = self._desk.timed_out(what)
+                return effects + self._unanswered(questions, "no-answer")
             case "dial":
                 questions, effects = self._desk.give_up_dialling(what)
                 return effects + self._unanswered(questions, "no-link")

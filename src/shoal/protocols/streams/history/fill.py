@@ -45,7 +45,7 @@ class Fills:
         if len(self._open) >= self._config.fills_max:
             return self._answer(gap, (), asked=False)
         self._open[gap] = None
-        what = MessageRange(_following(gap.after), gap.upto)
+        what = MessageRange(following(gap.after), gap.upto)
         command = ReadHistory(
             gap.stream, gap.partition, what, gap.publisher, gap.chain, insist=True
         )
@@ -83,7 +83,7 @@ class Fills:
         return [Send(filled, (self._node,))]
 
 
-def _following(after: Position) -> Position:
+def following(after: Position) -> Position:
     """The first position behind one, among those that can be asked for."""
     if after.sequence < INT63_MAX:
         return Position(after.timestamp_ms, after.sequence + 1)

@@ -3,7 +3,8 @@
 Theory of operation. What the local subscriber hears (KeepMessage) and what publishers send (Keep,
 once its signature is good) goes to the disk by Store; Kept is said after Stored, and not before.
 A question goes to the disk as the key of a Load, and the answer that comes back goes to the asker:
-nothing is remembered of a reader but how many of its questions wait. While other storage nodes may
+nothing is remembered of a reader but which of its questions wait. Those of one that does not read
+its answers wait until it does. While other storage nodes may
 have more of a stream, readers who want the whole are told that we are behind. All that waits is
 bounded; above the bounds peers are told "busy", and messages of the own subscriber are counted and
 left to anti-entropy.
@@ -48,7 +49,7 @@ from shoal.kernel.inputs import (
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.access import AccessTable
-from shoal.protocols.streams.history.asked import Asked, AskingPeer, ToKeep, Undecided
+from shoal.protocols.streams.history.asked import Asked, AskingPeer, Held, ToKeep, Undecided
 from shoal.protocols.streams.history.config import StorageConfig
 from shoal.protocols.streams.history.disk import (
     DISK_BEHIND,
@@ -107,8 +108,10 @@ class StorageNode:
         config: StorageConfig | None = None,
         access: AccessTable | None = None,
         is_behind: Callable[[StreamId, int], bool] = lambda stream, now_ns: False,
+        missed: Callable[[StreamId, int], None] = lambda stream, now_ns: None,
     ) -> None:
-        """Without a table, everybody may read and publish: there is no registry."""
+        """Without a table, everybody may read and publish: there is no registry. `missed` hears of
+        streams of which the disk did not take a message."""
         self.node = node
         self.config = config or StorageConfig()
         self.stored = 0
@@ -117,6 +120,8 @@ class StorageNode:
         """Messages that retention has removed since the start."""
         self._keeps = keeps
         self._is_behind = is_behind
+        self._missed = missed
+        self._now_ns = 0
         self._peers: dict[NodeId, AskingPeer] = {}
         self._waiting: dict[ToKeep, None] = {}
         self._waiting_bytes = 0
@@ -130,6 +135,7 @@ class StorageNode:
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         """The one entry point."""
+        self._now_ns = now_ns
         match event:
             case MessageReceived(peer, Keep() as keep):
                 return self._keep(peer, keep, now_ns)
@@ -162,9 +168,10 @@ class StorageNode:
                 ]
             case LinkClosed(peer) | LinkFailed(peer):
                 self._peers.pop(peer, None)
-            case SendQueueHigh(peer) | SendQueueLow(peer):
-                if peer in self._peers:
-                    self._peers[peer].congested = isinstance(event, SendQueueHigh)
+            case SendQueueHigh(peer) | SendQueueLow(peer) if peer in self._peers:
+                entry = self._peers[peer]
+                entry.congested = isinstance(event, SendQueueHigh)
+                return [] if entry.congested else self._go_on(peer, entry)
         return []
 
     def check_invariants(self) -> None:
@@ -195,6 +202,9 @@ class StorageNode:
         # Publishers count what of their own is kept, and need not be subscribers.
         kinds = EITHER if isinstance(question, CountKept) else SUBSCRIBE
         undecided = Undecided(asked, kinds, Load(encode(question), asked))
+        if asked.entry.congested:
+            asked.entry.held.append(Held(question.stream, undecided))
+            return effects
         return effects + self._decide(question.stream, peer, undecided, now_ns)
 
     def _loaded(self, token: Any, value: bytes | None) -> list[Effect]:
@@ -222,7 +232,7 @@ class StorageNode:
             entry = self._peers[peer] = AskingPeer(now_ns)
             effects.append(OpenLink(Contact(peer), PURPOSE, soft=True))
         entry.asked_ns = now_ns
-        if entry.congested or entry.in_flight >= self.config.questions_in_flight_max:
+        if entry.in_flight >= self.config.questions_in_flight_max:
             return None, [*effects, *_refuse(peer, request, "busy", "too-many-questions")]
         entry.in_flight += 1
         return Asked(peer, entry, request), effects
@@ -269,7 +279,14 @@ class StorageNode:
         asked.entry.in_flight -= 1
         if self._peers.get(asked.peer) is not asked.entry:
             return []  # its link is gone, and what it asked over it
-        return [Send(answer, (asked.peer,))]
+        return [Send(answer, (asked.peer,)), *self._go_on(asked.peer, asked.entry)]
+
+    def _go_on(self, peer: NodeId, entry: AskingPeer) -> list[Effect]:
+        """The next question that waited: one after the other, while the peer reads the answers."""
+        if entry.congested or not entry.held:
+            return []
+        stream, undecided = entry.held.popleft()
+        return self._decide(stream, peer, undecided, self._now_ns)
 
     def _part_with_idle(self, now_ns: int) -> list[Effect]:
         idle = [
@@ -322,6 +339,7 @@ class StorageNode:
             raise UsageError(f"{command!r} is no command of a storage node")
         keeping = ToKeep(command.message.id, command.message.signed)
         if not self._wait(keeping):
+            self._missed(keeping.id.stream, self._now_ns)
             return [Rejected(self.node, DISK_BEHIND)]
         return [self._store(keeping)]
 
@@ -335,6 +353,8 @@ class StorageNode:
     def _store_failed(self, token: Any, reason: str) -> list[Effect]:
         keeping: ToKeep = token
         self._done(keeping)
+        if reason == DISK_FAILED:
+            self._missed(keeping.id.stream, self._now_ns)
         if keeping.asked is not None:
             return self._decline(keeping.asked, reason)
         return [Rejected(self.node, "disk-" + reason)]

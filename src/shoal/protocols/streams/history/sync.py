@@ -137,6 +137,15 @@ class StorageSync:
         if under_way != self._followed.logs:
             raise InvariantViolated("logs are followed that no round knows of")
 
+    def missed(self, stream: StreamId, now_ns: int) -> None:
+        """The own disk did not take a message of a stream: others may have it."""
+        for node, peer in self._followed.peers.items():
+            if peer.linked and stream in peer.streams:
+                self._behind.opened(node, (stream,), now_ns)
+                round = self._rounds.get(node)
+                if round is not None:
+                    round.left[stream] = None  # it may have begun before
+
     def is_behind(self, stream: StreamId, now_ns: int) -> bool:
         """Whether another storage node of a stream may have what has not come here yet."""
         return self._behind.is_behind(stream, now_ns)
@@ -199,13 +208,13 @@ class StorageSync:
             self._end(node)
             return [Rejected(node, "no-answer"), SetTimer(("poll", node), self.config.poll_ns)]
         round = self._rounds[node] = Round(peer, self._followed, self._permits)
-        return self._moved(round, round.begin(now_ns))
+        return self._moved(round, round.begin(now_ns), now_ns)
 
     def _answered(self, node: NodeId, message: Any, now_ns: int) -> list[Effect]:
         round = self._rounds.get(node)
         if round is None:
             return [Rejected(node, "unasked-answer")]
-        return self._moved(round, round.answered(message, now_ns))
+        return self._moved(round, round.answered(message, now_ns), now_ns)
 
     def _worked(self, event: Loaded | Verified | Stored | StoreFailed, now_ns: int) -> list[Effect]:
         token: Any = event.token
@@ -221,9 +230,9 @@ class StorageSync:
             self._behind.moved(round.peer.node, now_ns)
         else:
             effects = round.store_failed(event.reason, now_ns)
-        return self._moved(round, effects)
+        return self._moved(round, effects, now_ns)
 
-    def _moved(self, round: Round, effects: list[Effect]) -> list[Effect]:
+    def _moved(self, round: Round, effects: list[Effect], now_ns: int) -> list[Effect]:
         """After any step of a round: is it over?"""
         self.replicated, round.replicated = self.replicated + round.replicated, 0
         if not round.done:
@@ -231,6 +240,8 @@ class StorageSync:
         node = round.peer.node
         self._end(node)
         self._behind.met(node, round.through)
+        if round.left:
+            self._behind.opened(node, round.left, now_ns)
         if round.nothing_kept:
             self._parted(round.peer)
             wait_ns = self.config.not_kept_ns

@@ -55,13 +55,14 @@ class Round:
         self._told_some = False
         self.replicated = 0
         """Rows that were stored."""
+        self.left: dict[StreamId, None] = {}
+        """Streams of which something is left for the next round."""
         self.tails: deque[Tail] = deque()
         self.page: Page | None = None
         self._followed = followed
         self._permits = permits
         self._config = followed.config
         self._streams = tuple(peer.streams)
-        self._left: set[StreamId] = set()  # of which something was left for the next round
         self._spot: Spot = (0, 0)  # heads are known of what lies before
         self._asked: Question | None = None
         self._told: TellHeads | None = None
@@ -71,7 +72,7 @@ class Round:
     @property
     def through(self) -> tuple[StreamId, ...]:
         """Streams that the peer has nothing more of, or only what it lies about."""
-        return tuple([s for s in self._streams[: self._spot[0]] if s not in self._left])
+        return tuple([s for s in self._streams[: self._spot[0]] if s not in self.left])
 
     def begin(self, now_ns: int) -> list[Effect]:
         """The first question."""
@@ -116,7 +117,7 @@ class Round:
                     return self._lacks(answer)
         except Lie as lie:
             return self._lied(str(lie))
-        self._left.update(self._streams)
+        self.left.update(dict.fromkeys(self._streams))
         self.done = True  # the disk fails: perhaps not the next time
         return []
 
@@ -154,7 +155,7 @@ class Round:
         if reason == DIVERGED:
             self._followed.diverge(page.tail.key)
         else:
-            self._left.add(page.tail.place[0])
+            self.left[page.tail.place[0]] = None
         return [Rejected(self.peer.node, "sync-" + reason), *self._next()]
 
     # Questions
@@ -297,7 +298,7 @@ class Round:
 
     def _refused(self, asked: Question | None, reason: str) -> list[Effect]:
         if isinstance(asked, AskRows | AskMessages):
-            self._left.add(asked.stream)
+            self.left[asked.stream] = None
             return self._next() if isinstance(asked, AskMessages) else self._drop_tail()
         if reason == NOT_KEPT:
             self.nothing_kept = not self._told_some

@@ -147,8 +147,8 @@ class Finds:
             questions, effects = self._desk.give_up_dialling(key)
             return effects + self._unanswered(questions, now_ns)
         if name == "ask":
-            question, effects = self._desk.timed_out(key)
-            return effects + self._unanswered([question], now_ns)
+            questions, effects = self._desk.timed_out(key)
+            return effects + self._unanswered(questions, now_ns)
         find = self._finds.get(key)
         if find is None:
             return []

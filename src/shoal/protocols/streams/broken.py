@@ -1,0 +1,46 @@
+"""What is known of a chain that is being repaired."""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.ids import NodeId
+from shoal.identity.stream_message import Position
+from shoal.protocols.streams.duplicates import Number
+from shoal.protocols.streams.history.messages import FilledFromStorage
+
+
+class Broken(msgspec.Struct):
+    """A chain of which something is missing."""
+
+    since_ns: int
+    upto: Number | None = None  # what Heads told of beyond what we have
+    tries: int = 0
+    first: int = 0  # where among the neighbours asking began
+    asked: NodeId | None = None
+    asked_ns: int = 0
+    answers_due: int = 0  # of the one who was asked
+    along: Number | None = None  # up to where gaps were asked for along with the first one
+    range: tuple[Number, Number] | None = None  # what was missing when it was last looked at
+    alone_ns: int | None = None  # since when there is no neighbour
+    held_off_ns: int | None = None  # since when it would be given up, and some of it is here
+    storage_ns: int | None = None  # when storage was first asked
+    storage_again_ns: int = 0  # when it may be asked again, if it did not answer
+    storage_done: bool = False  # and it has answered
+    storage_gives: bool = False  # what it answered is of use
+    page_ends: Number | None = None  # with this, and is being checked
+    page_ns: int = 0  # since when
+
+
+def covers(filled: FilledFromStorage, missing: tuple[Number, Number] | None) -> bool:
+    """Whether all that is missing now was asked for."""
+    if missing is None or filled.after is None or filled.upto is None:
+        return True
+    after, upto = ends(missing)
+    return filled.after <= after and upto <= filled.upto
+
+
+def ends(missing: tuple[Number, Number]) -> tuple[Position, Position]:
+    """A range as it is asked for: there is nothing below the first position."""
+    after, upto = (Position(max(0, n[0]), max(0, n[1])) for n in missing)
+    return after, upto
