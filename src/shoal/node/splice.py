@@ -319,12 +319,9 @@ class Splice:
         command = self._commands[id.partition]
         if type(command.what) is LogRange:
             return self._rest_of_log(command, command.what)
-        last = self._chains.last(id)
-        if last is not None:
-            # Behind it: a storage node that has this one and no more has nothing.
-            begin = following(Position(*last))
-        else:
-            begin = Position(*max((0, 0), self._chains.whole_to(id)))
+        begin = Position(*max((0, 0), self._chains.whole_to(id)))
+        if self._chains.last(id) is not None:
+            begin = following(begin)  # a storage node that has that one and no more has nothing
         what = MessageRange(begin, previous)
         return ReadHistory(command.stream, id.partition, what, id.publisher, id.chain, insist=True)
 

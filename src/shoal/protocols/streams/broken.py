@@ -8,6 +8,8 @@ from shoal.base.ids import NodeId
 from shoal.identity.stream_message import Position
 from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.history.messages import FilledFromStorage
+from shoal.protocols.streams.messages import Head
+from shoal.protocols.streams.placed import Chain
 
 
 class Broken(msgspec.Struct):
@@ -30,6 +32,22 @@ class Broken(msgspec.Struct):
     storage_gives: bool = False  # what it answered is of use
     page_ends: Number | None = None  # with this, and is being checked
     page_ns: int = 0  # since when
+
+    def holds_off(
+        self,
+        chain: Chain,
+        missing: tuple[Number, Number],
+        here: list[Head],
+        now_ns: int,
+        freshness_ns: int,
+    ) -> bool:
+        """Whether some of what would be given up is here, and not too old to be taken."""
+        upto = missing[1] if self.along is None else max(missing[1], self.along)
+        if not any(head[0] == chain and missing[0] < head[1] <= upto for head in here):
+            return False
+        if self.held_off_ns is None:
+            self.held_off_ns = now_ns
+        return now_ns - self.held_off_ns < freshness_ns
 
 
 def covers(filled: FilledFromStorage, missing: tuple[Number, Number] | None) -> bool:

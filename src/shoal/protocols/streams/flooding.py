@@ -34,11 +34,7 @@ from shoal.kernel.records import (
 )
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.channel import Channel
-from shoal.protocols.streams.commands import (
-    EquivocationSeen,
-    MessageArrived,
-    MessageTaken,
-)
+from shoal.protocols.streams.commands import EquivocationSeen, MessageArrived, MessageTaken
 from shoal.protocols.streams.config import HOPS_MAX, PENDING_BYTES_MIN, NodeConfig
 from shoal.protocols.streams.copies import Copies
 from shoal.protocols.streams.handling import HandlingTime

@@ -164,7 +164,7 @@ class Repair:
             elif (broken.storage_done or not awaits_storage) and not self._is_alone(broken, now_ns):
                 if here is None:
                     here = list(under_way())
-                if self._is_held_off(chain, broken, missing, here, now_ns):
+                if broken.holds_off(chain, missing, here, now_ns, self._config.freshness_ns):
                     continue
                 given_up, ready = self._give_up(chain, broken, missing, now_ns)
                 effects.extend(given_up)
@@ -177,22 +177,6 @@ class Repair:
         """Whether there is nobody to ask, and not for long: who comes may have it."""
         alone_ns = broken.alone_ns
         return alone_ns is not None and now_ns - alone_ns < self._config.storage_wait_ns
-
-    def _is_held_off(
-        self,
-        chain: Chain,
-        broken: Broken,
-        missing: tuple[Number, Number],
-        here: list[Head],
-        now_ns: int,
-    ) -> bool:
-        """Whether some of what would be given up is here, and not too old to be taken."""
-        upto = missing[1] if broken.along is None else max(missing[1], broken.along)
-        if not any(head[0] == chain and missing[0] < head[1] <= upto for head in here):
-            return False
-        if broken.held_off_ns is None:
-            broken.held_off_ns = now_ns
-        return now_ns - broken.held_off_ns < self._config.freshness_ns
 
     def _awaits_storage(self, broken: Broken, active: Sequence[NodeId], now_ns: int) -> bool:
         """Whether it may be asked, or may still answer. Who has no neighbour has nobody else."""
