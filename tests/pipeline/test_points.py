@@ -59,6 +59,13 @@ def test_a_file_is_what_is_in_it_wherever_it_lies() -> None:
     ]
 
 
+def test_a_digest_of_nothing_is_no_setting() -> None:
+    damaged = settings("x")
+    damaged["options"] = {"workload_digest": "1" * 32}
+    (point,) = group_runs([found("a", 1, damaged)])
+    assert "options.workload" not in point.settings
+
+
 def test_points_are_in_the_order_of_numbers() -> None:
     runs = [found(str(n), 1, settings("x", n)) for n in (1024, 32, 256)]
     assert [point.label for point in group_runs(runs)] == [

@@ -37,7 +37,7 @@ def flat_settings(scenario: Mapping[str, Any]) -> dict[str, Any]:
             flat.update(_flatten(key, value))
     for path in FILES:
         digest = flat.pop(f"{path}_digest", None)
-        if digest is not None:
+        if digest is not None and path in flat:
             flat[path] = f"{basename(str(flat[path]))} {str(digest)[:DIGITS]}"
     return flat | {name: OLD_SETTINGS[name] for name in OLD_SETTINGS if flat and name not in flat}
 

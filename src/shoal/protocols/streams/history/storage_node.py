@@ -4,10 +4,9 @@ Theory of operation. What the local subscriber hears (KeepMessage) and what publ
 once its signature is good) goes to the disk by Store; Kept is said after Stored, and not before.
 A question goes to the disk as the key of a Load, and the answer that comes back goes to the asker:
 nothing is remembered of a reader but which of its questions wait. Those of one that does not read
-its answers wait until it does. While other storage nodes may
-have more of a stream, readers who want the whole are told that we are behind. All that waits is
-bounded; above the bounds peers are told "busy", and messages of the own subscriber are counted and
-left to anti-entropy.
+its answers wait until it does. While other storage nodes may have more of a stream, readers who
+want the whole are told that we are behind. All that waits is bounded; above the bounds peers are
+told "busy", and messages of the own subscriber are counted and left to anti-entropy.
 
 Askers dial. Their link is claimed softly at the first question, and given back when they have been
 quiet for a while. Retention is a question to the disk, too: one step at a time, now and then.
