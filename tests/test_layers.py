@@ -10,7 +10,6 @@ import pytest
 from tests.support.layers import Violation, layer_violations
 from tests.support.purity import purity_violations
 from tests.support.tidy import (
-    LINES_MAX,
     local_path_violations,
     source_violations,
     text_files,
@@ -172,7 +171,6 @@ def test_entropy_has_one_door() -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("shoal/base/ids.py", "\n" * (LINES_MAX + 1)),
         ("shoal/base/ids.py", "x = 1  # " + "TODO" + " later"),
         ("shoal/base/ids.py", "# " + "FIXME"),
         ("shoal/base/utils.py", ""),
@@ -186,7 +184,6 @@ def test_an_untidy_file_is_found(path: str, source: str) -> None:
 
 
 def test_a_tidy_file_is_fine() -> None:
-    assert source_violations("shoal/base/ids.py", "\n" * LINES_MAX) == []
     assert source_violations("shoal/protocols/dht/keys.py", "def common_prefix_bits(): ...") == []
 
 

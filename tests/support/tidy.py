@@ -1,4 +1,4 @@
-"""Rules of shape that need no parser: size, unfinished marks, empty names, local paths."""
+"""Rules of shape that need no parser: unfinished marks, empty names, local paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path, PurePosixPath
 
 from tests.support.layers import Violation
 
-LINES_MAX = 400
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
 # They say that things are kept together, not what for.
 EMPTY_WORDS = {"common", "helper", "helpers", "manager", "managers", "util", "utils"}
@@ -22,18 +21,13 @@ UNTRACKED_FOLDERS = {"__pycache__", "build", "dist", "node_modules", "results"}
 
 
 def source_violations(path: str, source: str) -> list[Violation]:
-    """A Python file of the package: how long, how finished, how named."""
-    found = []
-    lines = source.splitlines()
-    if len(lines) > LINES_MAX:
-        text = f"{len(lines)} lines, more than {LINES_MAX}: it tells two stories, split it"
-        found.append(Violation(path, len(lines), text))
-    found += [
+    """A Python file of the package: how finished, how named."""
+    found = [
         Violation(path, 1, f"the name {part!r} does not say what it is for")
         for part in PurePosixPath(path).with_suffix("").parts
         if part.split("_")[-1] in EMPTY_WORDS
     ]
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(source.splitlines(), 1):
         if mark := UNFINISHED.search(line):
             found.append(Violation(path, number, f"unfinished: {mark[1]}"))
         if name := EMPTY_CLASS.search(line):
