@@ -33,6 +33,7 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
+from shoal.kernel.wall import ReadsWall
 from shoal.runtime.clock import Clock
 from shoal.runtime.dialler import Dialler
 from shoal.runtime.disk import DiskThread
@@ -72,7 +73,9 @@ class RuntimeHost(Host):
         self.observers: list[Observer] = []
         self.listeners: list[Callable[[Any], None]] = []
         self._loop = asyncio.get_running_loop()
-        self._clock = Clock()
+        self._clock = Clock(self.wall_stepped)
+        if isinstance(disk, ReadsWall):
+            self._walls.append(disk.wall)
         self._rng = rng
         self._codec_of = {kind: codec for codec in codecs for kind in codec.messages}
         self._codecs = {codec.number: codec for codec in codecs}
@@ -82,7 +85,11 @@ class RuntimeHost(Host):
         self._pairs = Pairs(self._keep, self._pausing)
         self._malformed: dict[NodeId, int] = {}
         self._verifier = Verifier(self._verified)
-        self._disk = None if disk is None else DiskThread(disk, partial(self._guard, self.feed))
+        self._disk = (
+            None
+            if disk is None
+            else DiskThread(disk, partial(self._guard, self.feed), self._clock.steady_ns)
+        )
         self._access = access
         self._transports: list[Transport] = []
         self._doors: list[Listener] = []

@@ -17,6 +17,7 @@ from shoal.base.ids import MessageId
 from shoal.kernel.disk import DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.history.disk import (
     CONFLICT,
     DISK_FAILED,
@@ -54,8 +55,10 @@ class StoreDisk:
         self.unanswered: dict[str, int] = {}
         """How many questions failed, by what went wrong."""
         self._answers = Answers(store)
+        self.wall = WallClock()
 
     def work(self, requests: Sequence[DiskRequest], now_ns: int) -> list[DiskResult]:
+        now_ns = self.wall.read(now_ns)  # rows carry the time of day
         results: dict[int, DiskResult] = {}
         messages: dict[int, VerifiedMessage] = {}
         changes: dict[int, tuple[ReplicaKey, bytes]] = {}
