@@ -99,6 +99,25 @@ def test_two_storage_nodes_end_up_with_the_same(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_node_kept_for_all_keeps_what_somebody_publishes(tmp_path: Path) -> None:
+    """Nobody says durable, and the messages are there before storage has heard of the stream."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        async with town.open("tracker"), town.open("one") as keeper, town.open() as alice:
+            assert keeper.storage is not None
+            stream = await alice.open_stream(STREAM)
+            for number in range(100):
+                await stream.publish(number)
+            await until_stored(keeper, 100)
+            assert [m.content async for m in stream.read()] == list(range(100))
+            ours = await keeper.open_stream(STREAM + "/own")
+            await ours.publish("of the storage node itself")
+            await until_stored(keeper, 101)
+
+    run(main())
+
+
 def test_streams_that_one_node_of_all_was_told_of_come_to_the_other(tmp_path: Path) -> None:
     """The publisher is gone before the second storage node is there; and the metrics say so."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -73,6 +73,8 @@ class Memberships:
         registry: RegistryRole | None = None,
     ) -> None:
         self.joined: dict[StreamId, Membership] = {}
+        self.entering: Callable[[StreamId], None] = lambda stream: None
+        """Told of each stream before this node takes part in it: it may be one that it keeps."""
         self._host = host
         self._machine = machine
         self._network = network
@@ -103,6 +105,7 @@ class Memberships:
     async def enter(self, stream: StreamId, subscription: Subscription | None) -> None:
         """Be in a stream, for one more reason; undone if it does not come to that."""
         machine = self.machine
+        self.entering(stream)
         membership = self.joined.setdefault(stream, Membership(asyncio.Event()))
         membership.users += 1
         if subscription is not None:

@@ -172,6 +172,7 @@ class Node(Searching):
             self.keys.start(None if named is None else self.network.path(named))
         self.addresses = await self.host.open(transports, self.network.node.listen)
         if self.storage is not None:
+            self._memberships.entering = self.storage.keep
             self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
         if self.outbox is not None:
             delivery = Delivery(

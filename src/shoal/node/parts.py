@@ -80,7 +80,9 @@ class Parts:
         if trackers:
             self._add_streams(key, entropy, rng, trackers)
         if network.storage is not None:
-            role = StorageRole(self.terms, network.storage, key.address, entropy, self._table())
+            role = StorageRole(
+                self.terms, network.storage, key.address, entropy, self._table(), trackers
+            )
             self._add_storage(role)
             if network.storage.topics:
                 self.topic_logs = TopicLogs(role, network.storage)

@@ -3,13 +3,13 @@
 It is an ordinary member of those streams: what it takes goes to the storage machine, in no order,
 whatever the subscribers of the same node want. Streams that the network file names are joined at
 the start, and so are those that the store holds already, and those that the registry says it is to
-keep, when it says so; where the settings of "*" name this node, another one is joined when a
-publisher first asks to have it kept.
+keep, when it says so; where the settings of "*" name this node, another one is joined when its
+tracker or another storage node says that there is one, or a publisher asks to have it kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -55,6 +55,7 @@ class StorageRole:
         node: NodeId,
         entropy: Entropy,
         access: AccessTable | None = None,
+        trackers: Sequence[Contact] = (),
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
         self.store = Store(terms.network.path(section.folder), entropy, store_config(section))
@@ -70,6 +71,7 @@ class StorageRole:
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
             took=self.sync.stored,
+            is_tracker={contact.node: None for contact in trackers}.__contains__,
         )
         self._terms = terms
         self._node = node

@@ -53,7 +53,10 @@ def join_stream(command: JoinStream, node: NodeId, config: NodeConfig, now_ns: i
         raise UsageError(
             f"stream id {command.stream!r}: give 1 to {STREAM_ID_CHARS_MAX} characters"
         )
-    channel = Channel(command.stream, config, now_ns // MS_NS, node, command.redundant_feeds)
+    # Storage also takes what neighbours still have of the time before it came: it was away, or did
+    # not know of the stream.
+    since_ns = now_ns - config.recent_ns if command.keep else now_ns
+    channel = Channel(command.stream, config, since_ns // MS_NS, node, command.redundant_feeds)
     channel.joined(command)
     return StreamState(
         Overlay(command.stream, node, config),
