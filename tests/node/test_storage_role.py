@@ -144,6 +144,38 @@ def test_streams_that_one_node_of_all_was_told_of_come_to_the_other(tmp_path: Pa
     run(main())
 
 
+def test_a_silent_tracker_stops_neither_durable_messages_nor_history(tmp_path: Path) -> None:
+    """Its links are up, and it says nothing: as if it were stopped by a signal."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        async with (
+            town.open("tracker") as tracker,
+            town.open("one"),
+            town.open() as alice,
+            town.open() as bob,
+        ):
+            assert tracker.tracker is not None
+            known = await alice.open_stream(STREAM)
+            await known.publish(0)
+            with mock.patch.object(tracker.tracker, "handle", return_value=[]):
+                async with asyncio.timeout(20):
+                    for number in range(1, 20):
+                        await known.publish(number, durable=True)
+                    fresh = await alice.open_stream(STREAM + "/fresh")
+                    await fresh.publish("new", durable=True)
+                    theirs = await bob.open_stream(fresh.id)
+                    assert [m.content async for m in theirs.read()] == ["new"]
+                    read = [m.content async for m in known.read()]
+                    assert read[-19:] == list(range(1, 20))
+            async with theirs.subscribe() as live:  # and it goes on as if nothing had been
+                await fresh.publish("after")
+                got = contents(await take(live, 1))
+                assert got[-1] in ("new", "after")
+
+    run(main())
+
+
 def test_a_storage_node_that_is_new_does_not_speak_for_the_others(tmp_path: Path) -> None:
     async def main() -> None:
         town = StorageTown(tmp_path, "one", "two", stream=STREAM)

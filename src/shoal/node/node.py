@@ -80,6 +80,7 @@ class Node(Searching):
         parts = Parts(network, key, entropy, rng, cached, registry)
         self.tracker: Tracker | None = parts.tracker
         self.partitions = parts.partitions
+        self._terms = parts.terms
         self.storage: StorageRole | None = parts.storage
         """What makes this node a storage node, if it is one."""
         self.topic_logs: TopicLogs | None = parts.topic_logs
@@ -242,7 +243,9 @@ class Node(Searching):
         self, stream: StreamId, content: bytes, content_type: int, partition: int, copies: int = 0
     ) -> MessageId:
         """Send one message, and have so many storage nodes keep it; used by Stream.publish."""
-        await self._publish_in(stream)
+        # Storage nodes that are known take a durable message though the tracker is silent: the
+        # others get it when that answers.
+        await self._publish_in(stream, anyway=bool(copies and self._terms.storage_of(stream)))
         await self.host.wait_for_room(PATIENCE_NS)
         self._memberships.machine  # noqa: B018  or it says why there is none
         assert self._publishing is not None  # it is there if the stream machine is
@@ -313,10 +316,10 @@ class Node(Searching):
 
     # Steps
 
-    async def _publish_in(self, stream: StreamId) -> None:
+    async def _publish_in(self, stream: StreamId, *, anyway: bool = False) -> None:
         """Be in a stream until the end, as a publisher."""
         await self._permit_publishing(stream)
-        await self._memberships.stay_in(stream)
+        await self._memberships.stay_in(stream, anyway=anyway)
 
     async def _permit_publishing(self, stream: StreamId) -> None:
         """NotPermitted, or NotFound, unless this node may publish in a stream, whose terms are
