@@ -39,6 +39,7 @@ from shoal.node.topic import create_topic as make_topic
 from shoal.node.topic_events import Event
 from shoal.node.topic_logs import TopicLogs
 from shoal.node.topics import NodeTopics
+from shoal.node.unkept import UnkeptMessages, unkept_path
 from shoal.node.webrtc_role import webrtc_transports
 from shoal.protocols.streams.commands import (
     EquivocationSeen,
@@ -175,6 +176,10 @@ class Node(Searching):
         if self.storage is not None:
             self._memberships.entering = self.storage.keep
             self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
+        if self._publishing is not None:
+            if self.network.node.key is not None and self.home == self.id:
+                self._publishing.unkept.open(unkept_path(self.network.path(self.network.node.key)))
+            self._publishing.unkept.start()
         if self.outbox is not None:
             delivery = Delivery(
                 self.host, self._memberships.machine, self.history, self._publish_in, self.keys
@@ -192,6 +197,8 @@ class Node(Searching):
         or if this is cancelled."""
         self._closed = True
         async with AsyncExitStack() as stack:  # which begins with the last
+            if self._publishing is not None:
+                stack.push_async_callback(self._publishing.unkept.close)
             stack.push_async_callback(self.host.stop)
             stack.push_async_callback(self._memberships.close)
             if self._search is not None:
@@ -250,6 +257,18 @@ class Node(Searching):
         self._memberships.machine  # noqa: B018  or it says why there is none
         assert self._publishing is not None  # it is there if the stream machine is
         return await self._publishing.publish(stream, content, content_type, partition, copies)
+
+    async def retry(self, message: MessageId) -> None:
+        """Return when a durable message that was published before has its copies; used by
+        Stream.retry."""
+        self._memberships.machine  # noqa: B018  or it says why there is none
+        assert self._publishing is not None  # it is there if the stream machine is
+        await self._publishing.unkept.retry(message)
+
+    @property
+    def unkept(self) -> UnkeptMessages | None:
+        """Durable messages of this node that wait for storage nodes, if it can publish."""
+        return None if self._publishing is None else self._publishing.unkept
 
     async def attach(self, stream: StreamId, subscription: Subscription) -> None:
         """Begin to feed a subscription; used by Stream.subscribe."""

@@ -9,7 +9,14 @@ from uuid import UUID
 from shoal.base.errors import NotFound, OffsetExpired
 from shoal.base.ids import MessageId
 from shoal.protocols.streams.history.config import PAGE_BYTES_MAX
-from shoal.protocols.streams.history.disk import DiskAnswer, FindLast, Lacking, Lacks
+from shoal.protocols.streams.history.disk import (
+    DiskAnswer,
+    FindLast,
+    FindMissing,
+    Lacking,
+    Lacks,
+    Missing,
+)
 from shoal.protocols.streams.history.messages import (
     LOGS_MAX,
     PAGE_ROWS_MAX,
@@ -71,6 +78,7 @@ class Answers:
             AskMessages: self._messages,
             AskStreams: self._streams,
             Lacking: self._lacking,
+            FindMissing: self._missing,
         }
 
     def answer(self, question: Any) -> DiskAnswer:
@@ -231,6 +239,10 @@ class Answers:
             rows.setdefault(_id(question, row), row)
         lacking = self._store.lacking([Claim(id, row.digest) for id, row in rows.items()])
         return Lacks(tuple(rows[id].seq for id in lacking))
+
+    def _missing(self, question: FindMissing) -> Missing:
+        missing = dict.fromkeys(self._store.missing(question.ids))
+        return Missing(tuple([at for at, id in enumerate(question.ids) if id in missing]))
 
     def _log_page(
         self, question: ReadLog | AskRows | AskMessages, after_seq: int, limit: int

@@ -268,6 +268,15 @@ class Store:
         self._check_claims(len(claims))
         return self._reader.lacking(claims)
 
+    def missing(self, ids: Sequence[MessageId]) -> list[MessageId]:
+        """Those of these that are not held, and that retention has not let go of."""
+        self._check_claims(len(ids))
+
+        def work(txn: Txn) -> list[MessageId]:
+            return [id for id in ids if self._reader.is_missing(txn, id)]
+
+        return self._database.read(work)
+
     # The store itself
 
     def info(self) -> StoreInfo:

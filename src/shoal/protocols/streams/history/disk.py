@@ -77,6 +77,19 @@ class FindLast(msgspec.Struct, frozen=True, array_like=True, tag=44, gc=False):
     """How many transactions it has had."""
 
 
+class FindMissing(msgspec.Struct, frozen=True, array_like=True, tag=45, gc=False):
+    """Asked by the own node: which of these messages are not held, though retention has not let go
+    of them?"""
+
+    ids: tuple[MessageId, ...]
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True, tag=46, gc=False):
+    """The answer: their places among those that were asked for."""
+
+    at: tuple[int, ...]
+
+
 DiskQuestion: TypeAlias = (
     ReadRange
     | ReadLast
@@ -90,6 +103,7 @@ DiskQuestion: TypeAlias = (
     | Lacking
     | Retain
     | FindLast
+    | FindMissing
 )
 DiskAnswer: TypeAlias = (
     Rows
@@ -105,6 +119,7 @@ DiskAnswer: TypeAlias = (
     | Lacks
     | Retained
     | FindLast
+    | Missing
 )
 
 
