@@ -31,6 +31,8 @@ class Kind(StrEnum):
     BLOCKS = "blocks"
     """Of an embedded registry: it only grows."""
     LMDB = "lmdb"
+    STORE = "store"
+    """Of messages, in such a file: what is restored goes on under a new log id."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -84,9 +86,11 @@ def _named(network: NetworkFile) -> Iterator[tuple[Path, Kind, bool]]:
     for file in files:
         if file is not None:
             yield network.path(file), Kind.FILE, True
-    for section in (outbox, network.topics, network.storage):
+    for section in (outbox, network.topics):
         if section is not None:
             yield data_file(network.path(section.folder)), Kind.LMDB, False
+    if network.storage is not None:
+        yield data_file(network.path(network.storage.folder)), Kind.STORE, False
     if network.registry is not None and network.registry.folder is not None:
         yield network.path(network.registry.folder) / BLOCKS_FILE, Kind.BLOCKS, True
 
