@@ -27,6 +27,7 @@ from shoal.node.outbox_delivery import Delivery
 from shoal.node.outbox_role import OutboxRole
 from shoal.node.parts import Parts
 from shoal.node.publishing import Publishing
+from shoal.node.readiness import NodeReadiness
 from shoal.node.registry_role import RegistryRole
 from shoal.node.search_role import cached_hosts
 from shoal.node.searching import SearchDoors, Searching
@@ -48,6 +49,7 @@ from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.tracker import Tracker
 from shoal.registry.port import StreamTerms
 from shoal.runtime import RuntimeHost
+from shoal.runtime.readiness import Readiness
 from shoal.transport.port import Credentials, Transport
 from shoal.transport.websocket import WebSocketTransport
 
@@ -99,6 +101,8 @@ class Node(Searching):
         )
         """The driver underneath, for gateways and metrics."""
         self.host.listeners.append(self._notified)
+        self._parts = parts
+        self._checks = NodeReadiness(self.host)
         self._streams: StreamNode | None = parts.streams
         self._signaller = parts.signaller
         self._history: NodeHistory | None = None
@@ -178,12 +182,29 @@ class Node(Searching):
                 self.host, self._memberships.machine, self.history, self._publish_in, self.keys
             )
             self.outbox.start(delivery, self.host.now_ns, self._permit_publishing)
+            self.host.readiness.add("outbox", self.outbox.check)
         if self._topics is not None and self.network.topics is not None:
             self._topics.keep(map(parse_cid, self.network.topics.pinned))
         if self._topics is not None and self.topic_logs is not None:
             self.topic_logs.start(self._topics)
         if self._search is not None:
             await self._search.door.begin()
+        self._begin_checks()
+
+    def _begin_checks(self) -> None:
+        """Say from now on whether each role works."""
+        parts, checks = self._parts, self._checks
+        if self.tracker is not None:
+            checks.tracker(self.addresses)
+        if parts.streams is not None:
+            checks.streams(parts.streams)
+        if parts.topics is not None:
+            checks.dht(parts.topics)
+        if parts.search is not None:
+            checks.search(parts.search)
+        if self.registry is not None:
+            checks.registry(self.registry)
+        checks.start()
 
     async def close(self) -> None:
         """Leave every stream, flush, and close every link. Each part is closed also if one fails,
@@ -198,9 +219,15 @@ class Node(Searching):
                 stack.push_async_callback(self._topics.close)
             if self._history is not None:
                 stack.callback(self._history.close)
-            for part in (self.keys, self.topic_logs, self.outbox):
+            for part in (self._checks, self.keys, self.topic_logs, self.outbox):
                 if part is not None:
                     stack.push_async_callback(part.close)
+
+    @property
+    def readiness(self) -> Readiness:
+        """Whether this node can do its work now: each role that its network file gives it works,
+        or says in a sentence why it does not."""
+        return self.host.readiness.look()
 
     @property
     def history(self) -> NodeHistory:

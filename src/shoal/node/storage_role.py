@@ -107,6 +107,7 @@ class StorageRole:
         """The host runs: keep what is to be kept. `join` takes the node into a stream."""
         self._host, self._join = host, join
         host.listeners.append(self._notified)
+        host.readiness.add("storage", self._check)
         named = [s.id for s in self._terms.network.streams if s.id != ANY_STREAM]
         held = [stream for stream, _ in self.store.places()]
         for stream in [*map(parse_stream_id, named), *held, *self._terms.streams]:
@@ -135,6 +136,10 @@ class StorageRole:
         self.keep(stream)
 
     # Steps
+
+    def _check(self) -> str | None:
+        problem = self.problem
+        return None if problem is None else f"nothing can be stored: {problem}"
 
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:

@@ -38,6 +38,7 @@ from shoal.runtime.clock import Clock
 from shoal.runtime.dialler import Dialler
 from shoal.runtime.disk import DiskThread
 from shoal.runtime.pairs import NUMBER, WORDS, Pairs, closed
+from shoal.runtime.readiness import ReadinessChecks
 from shoal.runtime.room import Room
 from shoal.runtime.timers import Timers
 from shoal.runtime.unsent import WantedBack
@@ -72,6 +73,8 @@ class RuntimeHost(Host):
         self.connections: dict[NodeId, Link] = {}
         self.observers: list[Observer] = []
         self.listeners: list[Callable[[Any], None]] = []
+        self.readiness = ReadinessChecks()
+        """Whether each role works; parts of the node add their checks."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock(self.wall_stepped)
         if isinstance(disk, ReadsWall):
@@ -163,6 +166,10 @@ class RuntimeHost(Host):
     def dial_problem(self, peer: NodeId) -> str | None:
         """Why the last dial to a peer failed, for messages to people."""
         return self._dialler.problem(peer)
+
+    def is_dialling(self, peer: NodeId) -> bool:
+        """Whether a dial to a peer is under way, or pauses after the last one."""
+        return self._dialler.is_dialling(peer)
 
     def hang_up(self, peer: NodeId) -> None:
         pair, link = self._pairs.part(peer), self._forget(peer)
