@@ -184,6 +184,9 @@ class Overview:
         return json_answer(Readiness(not problems, problems), 503 if problems else 200)
 
     def _problems(self) -> Iterable[str]:
+        replaced = self._host.session_problem()
+        if replaced is not None:
+            yield replaced
         for stream in self._carried():
             if stream.tracker is None:
                 yield f"{stream.id} has no tracker: is one of [[trackers]] running?"
