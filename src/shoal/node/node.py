@@ -109,7 +109,6 @@ class Node(Searching):
         self._checks = NodeReadiness(self.host)
         self._session = session
         self.host.on_replaced.append(self._session_replaced)
-        self.host.readiness.add("identity", self.host.session_problem)
         self._streams: StreamNode | None = parts.streams
         self._signaller = parts.signaller
         self._history: NodeHistory | None = None
@@ -351,6 +350,7 @@ class Node(Searching):
     def _session_replaced(self, newer: SessionRecord) -> None:
         """A newer session of our key runs: write nothing under its name any more. What this node
         holds it still tells to those who ask it."""
+        self.host.readiness.add("identity", self.host.session_problem)
         if self._session is not None:
             self._session.replaced(newer)
         problem = self.host.session_problem() or ""
