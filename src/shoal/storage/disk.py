@@ -24,6 +24,7 @@ from shoal.protocols.streams.history.disk import (
     DIVERGED,
     MALFORMED,
     NOT_HELD,
+    STORE_GONE,
     KeptRow,
     ReplicaKey,
     Retain,
@@ -36,7 +37,7 @@ from shoal.protocols.streams.history.disk import (
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.answers import Answers
-from shoal.storage.errors import LogDiverged, StoreDamaged, StoreError
+from shoal.storage.errors import LogDiverged, StoreDamaged, StoreError, StoreGone
 from shoal.storage.rows import Conflict, ReplicaRow
 from shoal.storage.store import Store as MessageStore
 
@@ -50,14 +51,26 @@ class StoreDisk:
 
     def __init__(self, store: MessageStore) -> None:
         self.store = store
-        self.problem: str | None = None
-        """Why the last batch could not be stored, or None if it was."""
+        self._problem: str | None = None
         self.unanswered: dict[str, int] = {}
         """How many questions failed, by what went wrong."""
         self._answers = Answers(store)
         self.wall = WallClock()
         self.refused: str | None = None
         """Why nothing may be stored here any more, if so."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the last batch could not be stored, or the next one cannot; None if all is well."""
+        try:
+            self.store.check_present()
+        except StoreGone as error:
+            return str(error)
+        return self._problem
+
+    @problem.setter
+    def problem(self, problem: str | None) -> None:
+        self._problem = problem
 
     def work(self, requests: Sequence[DiskRequest], now_ns: int) -> list[DiskResult]:
         now_ns = self.wall.read(now_ns)  # rows carry the time of day
@@ -113,7 +126,7 @@ class StoreDisk:
             return dict.fromkeys(messages, self._failed(error))
         except ShoalError as error:
             return dict.fromkeys(messages, self._failed(error))
-        self.problem = None
+        self._problem = None
         return {
             at: CONFLICT if isinstance(result, Conflict) else None
             for at, result in zip(messages, appended, strict=True)
@@ -140,7 +153,7 @@ class StoreDisk:
             return MALFORMED
         except StoreError as error:
             return self._failed(error)
-        self.problem = None
+        self._problem = None
         return None
 
     def _answer(self, key: bytes, now_ns: int) -> bytes | None:
@@ -150,6 +163,9 @@ class StoreDisk:
                 step = self.store.retain(now_ns)
                 return encode(Retained(step.removed, step.more))
             return encode(self._answers.answer(question))
+        except StoreGone as error:
+            self._failed(error)
+            return None
         except (ShoalError, msgspec.MsgspecError) as error:
             self._count_unanswered(error)
             return None
@@ -166,10 +182,10 @@ class StoreDisk:
     def _failed(self, error: ShoalError) -> str:
         """Tell the operator, once for each new problem."""
         problem = str(error)
-        if problem != self.problem:
+        if problem != self._problem:
             log.error("nothing can be stored: %s", problem)
-        self.problem = problem
-        return DISK_FAILED
+        self._problem = problem
+        return STORE_GONE if isinstance(error, StoreGone) else DISK_FAILED
 
 
 def _replica_row(key: ReplicaKey, row: KeptRow) -> ReplicaRow:

@@ -13,6 +13,10 @@ class StoreInUse(StoreError):
     """Another process, or this one, has the store open."""
 
 
+class StoreGone(StoreError):
+    """The store is not where it was: its folder was deleted, or its disk is not mounted."""
+
+
 class StoreFormatUnknown(StoreError):
     """Not a store, or one that a newer Shoal wrote."""
 

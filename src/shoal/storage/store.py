@@ -46,10 +46,18 @@ class Store:
     of Unix time.
     """
 
-    def __init__(self, folder: Path, entropy: Entropy, config: StoreConfig = DEFAULTS) -> None:
-        """Open the store in this folder, or make one; StoreError if that cannot be."""
+    def __init__(
+        self,
+        folder: Path,
+        entropy: Entropy,
+        config: StoreConfig = DEFAULTS,
+        *,
+        may_create: bool = True,
+    ) -> None:
+        """Open the store in this folder, or make one; StoreError if that cannot be, StoreGone if
+        there is none and none may be made."""
         self._config = config
-        self._database = Database(folder, entropy, config)
+        self._database = Database(folder, entropy, config, may_create=may_create)
         self._tables = self._database.tables
         self._names = Names(self._tables, config)
         self._reader = Reader(self._database, self._names, config)
@@ -71,6 +79,11 @@ class Store:
     def close(self) -> None:
         """Let go of the folder. Closing twice is fine."""
         self._database.close()
+
+    @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self._database.file.parent
 
     @property
     def log(self) -> LogId:
@@ -283,6 +296,10 @@ class Store:
 
     # The store itself
 
+    def check_present(self) -> None:
+        """StoreGone if the store was deleted, or unmounted, since it was opened."""
+        self._database.check_present()
+
     def info(self) -> StoreInfo:
         """Sizes and counts."""
 
@@ -291,7 +308,7 @@ class Store:
                 log=self.log,
                 messages=txn.stat(self._tables.messages)["entries"],
                 size_bytes=self._database.size_bytes(txn),
-                file_bytes=self._database.file.stat().st_size,
+                file_bytes=self._database.file_bytes(),
                 streams=txn.stat(self._tables.stream_names)["entries"],
             )
 

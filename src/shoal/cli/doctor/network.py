@@ -230,7 +230,17 @@ def chain_age(block: Block, where: str, now_s: float) -> Finding:
 
 
 def folders(network: NetworkFile) -> Iterator[Finding]:
-    """What the node keeps can be written."""
+    """What the node keeps can be written, and is there if it ever was."""
+    if network.storage is not None and network.storage.create is None:
+        from shoal.node.storage_role import is_missing
+
+        if is_missing(network, network.storage):
+            yield problem(
+                "store",
+                f"there is none in {network.path(network.storage.folder)}, and this key has had one"
+                " there",
+                "mount its disk, or restore a backup; or write create = true under [storage]",
+            )
     sections = (network.storage, network.topics, network.outbox)
     for section in sections:
         if section is not None:

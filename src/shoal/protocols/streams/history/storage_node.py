@@ -53,6 +53,7 @@ from shoal.protocols.streams.history.config import StorageConfig
 from shoal.protocols.streams.history.disk import (
     DISK_BEHIND,
     DISK_FAILED,
+    STORE_GONE,
     FindLast,
     MessageKey,
     Retain,
@@ -355,7 +356,7 @@ class StorageNode:
     def _store_failed(self, token: Any, reason: str) -> list[Effect]:
         keeping: ToKeep = token
         self._done(keeping)
-        if reason == DISK_FAILED:
+        if reason in (DISK_FAILED, STORE_GONE):
             self._missed(keeping.id.stream, self._now_ns)
         if keeping.asked is not None:
             return self._decline(keeping.asked, reason)
