@@ -85,6 +85,7 @@ class Node(Searching):
         parts = Parts(network, key, entropy, rng, cached, registry)
         self.tracker: Tracker | None = parts.tracker
         self.partitions = parts.partitions
+        self._terms = parts.terms
         self.storage: StorageRole | None = parts.storage
         """What makes this node a storage node, if it is one."""
         self.topic_logs: TopicLogs | None = parts.topic_logs
@@ -183,6 +184,7 @@ class Node(Searching):
             self.keys.start(None if named is None else self.network.path(named))
         self.addresses = await self.host.open(transports, self.network.node.listen)
         if self.storage is not None:
+            self._memberships.entering = self.storage.keep
             self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
         if self.outbox is not None:
             delivery = Delivery(
@@ -276,7 +278,9 @@ class Node(Searching):
     ) -> MessageId:
         """Send one message, and have so many storage nodes keep it; used by Stream.publish."""
         self.host.demand_session()
-        await self._publish_in(stream)
+        # Storage nodes that are known take a durable message though the tracker is silent: the
+        # others get it when that answers.
+        await self._publish_in(stream, anyway=bool(copies and self._terms.storage_of(stream)))
         await self.host.wait_for_room(PATIENCE_NS)
         self._memberships.machine  # noqa: B018  or it says why there is none
         assert self._publishing is not None  # it is there if the stream machine is
@@ -359,10 +363,10 @@ class Node(Searching):
         if self._topics is not None:
             self._topics.retire(problem)
 
-    async def _publish_in(self, stream: StreamId) -> None:
+    async def _publish_in(self, stream: StreamId, *, anyway: bool = False) -> None:
         """Be in a stream until the end, as a publisher."""
         await self._permit_publishing(stream)
-        await self._memberships.stay_in(stream)
+        await self._memberships.stay_in(stream, anyway=anyway)
 
     async def _permit_publishing(self, stream: StreamId) -> None:
         """NotPermitted, or NotFound, unless this node may publish in a stream, whose terms are

@@ -3,14 +3,14 @@
 It is an ordinary member of those streams: what it takes goes to the storage machine, in no order,
 whatever the subscribers of the same node want. Streams that the network file names are joined at
 the start, and so are those that the store holds already, and those that the registry says it is to
-keep, when it says so; where the settings of "*" name this node, another one is joined when a
-publisher first asks to have it kept.
+keep, when it says so; where the settings of "*" name this node, another one is joined when its
+tracker or another storage node says that there is one, or a publisher asks to have it kept.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -62,6 +62,7 @@ class StorageRole:
         node: NodeId,
         entropy: Entropy,
         access: AccessTable | None = None,
+        trackers: Sequence[Contact] = (),
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
         self.store = open_store(terms.network, section, entropy)
@@ -77,6 +78,7 @@ class StorageRole:
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
             took=self.sync.stored,
+            is_tracker={contact.node: None for contact in trackers}.__contains__,
         )
         self._terms = terms
         self._node = node

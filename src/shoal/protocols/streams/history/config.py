@@ -132,6 +132,13 @@ class ClientConfig(msgspec.Struct, frozen=True):
     idle_ns: int = 5 * S_NS
     """A link that nothing was asked over for this long is given back."""
 
+    named_after_ns: int = 1 * S_NS
+    """A tracker that has not said by then who keeps a stream is not waited for where the settings
+    of this node say so, too: three times what an answer takes around the world."""
+
+    named_ns: int = 10 * S_NS
+    """How long these are relied on, before trackers are asked once more."""
+
     found_ns: int = 60 * S_NS
     """How long the answer of a tracker, who keeps a stream, is good."""
 

@@ -73,7 +73,7 @@ from shoal.protocols.streams.history.messages import (
     ReadRange,
     Refused,
 )
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.messages import STORAGE_MESSAGES, KeepStreams, VerifiedMessage
 
 PURPOSE = "storage"
 IDLE = "idle"
@@ -91,7 +91,8 @@ class KeepMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class StreamWanted(msgspec.Struct, frozen=True, gc=False):
-    """Told: a publisher wants this stream kept, as its settings allow; told once each."""
+    """Told: a publisher wants this stream kept, or a tracker says that there is one, as its
+    settings allow."""
 
     stream: StreamId
 
@@ -99,7 +100,7 @@ class StreamWanted(msgspec.Struct, frozen=True, gc=False):
 class StorageNode:
     """Keeps the streams that `keeps` says yes to."""
 
-    accepts = QUESTIONS
+    accepts = (*QUESTIONS, *STORAGE_MESSAGES)
 
     def __init__(
         self,
@@ -110,9 +111,11 @@ class StorageNode:
         is_behind: Callable[[StreamId, int], bool] = lambda stream, now_ns: False,
         missed: Callable[[StreamId, int], None] = lambda stream, now_ns: None,
         took: Callable[[MessageId], None] = lambda id: None,
+        is_tracker: Callable[[NodeId], bool] = lambda node: False,
     ) -> None:
         """Without a table, everybody may read and publish: there is no registry. `missed` hears of
-        streams of which the disk did not take a message, `took` of messages that it took."""
+        streams of which the disk did not take a message, `took` of messages that it took. Trackers
+        are believed that there is a stream."""
         self.node = node
         self.config = config or StorageConfig()
         self.stored = 0
@@ -123,6 +126,7 @@ class StorageNode:
         self._is_behind = is_behind
         self._missed = missed
         self._took = took
+        self._is_tracker = is_tracker
         self._now_ns = 0
         self._peers: dict[NodeId, AskingPeer] = {}
         self._waiting: dict[ToKeep, None] = {}
@@ -141,6 +145,8 @@ class StorageNode:
         match event:
             case MessageReceived(peer, Keep() as keep):
                 return self._keep(peer, keep, now_ns)
+            case MessageReceived(peer, KeepStreams(streams)):
+                return self._noticed(peer, streams)
             case MessageReceived(peer, question):
                 return self._ask(peer, question, now_ns)
             case CommandIssued(command):
@@ -382,6 +388,15 @@ class StorageNode:
     def _decline(self, asked: Asked, reason: str) -> list[Effect]:
         refused = self._answer(asked, Refused(asked.request, reason))
         return [Rejected(asked.peer, reason), *refused]
+
+    def _noticed(self, peer: NodeId, streams: tuple[StreamId, ...]) -> list[Effect]:
+        """A tracker says that somebody is in these streams."""
+        if not self._is_tracker(peer):
+            return [Rejected(peer, "not-my-tracker")]
+        kept = [stream for stream in streams if self._keeps(stream)]
+        if len(kept) < len(streams):
+            return [Rejected(peer, "not-kept"), *[Notify(StreamWanted(s)) for s in kept]]
+        return [Notify(StreamWanted(stream)) for stream in kept]
 
     def _tell_wanted(self, stream: StreamId) -> list[Effect]:
         if stream in self._wanted or len(self._wanted) >= self.config.wanted_streams_max:
