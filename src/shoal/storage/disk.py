@@ -68,6 +68,8 @@ class StoreDisk:
         self.wall_is_wrong = False
         """Trackers and storage nodes say so: nothing is let go for its age by the time of day."""
         self._begun_ns: int | None = None
+        self.refused: str | None = None
+        """Why nothing may be stored here any more, if so."""
 
     def work(self, requests: Sequence[DiskRequest], now_ns: int) -> list[DiskResult]:
         steady_ns, now_ns = now_ns, self.wall.read(now_ns)  # rows carry the time of day
@@ -97,6 +99,12 @@ class StoreDisk:
                 results[at] = Loaded(effect.token, self._answer(effect.key, steady_ns))
         return [results[at] for at in range(len(requests))]
 
+    def refuse(self, problem: str) -> None:
+        """Store nothing from now on: another node goes on under the name of this one's log. What
+        is held is still told."""
+        self.refused = self.problem = problem
+        log.error("nothing can be stored: %s", problem)
+
     def clear(self) -> None:
         raise UsageError("a store is not cleared: close it, and remove its folder")
 
@@ -107,6 +115,8 @@ class StoreDisk:
         """Why each message could not be stored, or None."""
         if not messages:
             return {}
+        if self.refused is not None:
+            return dict.fromkeys(messages, DISK_FAILED)
         try:
             appended = self.store.append(list(messages.values()), now_ns)
         except (UsageError, StoreDamaged) as error:
@@ -125,6 +135,8 @@ class StoreDisk:
 
     def _change(self, key: ReplicaKey, value: bytes, now_ns: int) -> str | None:
         """Why rows could not be appended to a replica, or None."""
+        if self.refused is not None:
+            return DISK_FAILED
         replica = UUID(bytes=key.log)
         try:
             change = decode_change(value)

@@ -103,7 +103,7 @@ class ReplicaIngest:
         if held.tail != tail_of(row.id) or held.ingest_ns != row.ingest_ns:
             raise LogDiverged(
                 f"log {log} has another message at seq {row.seq} than before: its node was"
-                " restored from an old copy; it needs a new log"
+                " restored from an old copy; it needs a new log (`shoal storage new-log`)"
             )
 
 

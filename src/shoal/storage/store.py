@@ -299,6 +299,10 @@ class Store:
 
         return self._database.read(work)
 
+    def streams_after(self, number: int, limit: int) -> list[tuple[int, StreamId]]:
+        """The next streams after a number, in the order in which they first had a row here."""
+        return self._database.read(lambda txn: self._names.after(txn, number, limit))
+
     def lacking(self, claims: Sequence[Claim]) -> list[MessageId]:
         """Ids of these that are not held, or held with another body than the claim's digest."""
         self._check_claims(len(claims))

@@ -22,6 +22,7 @@ from shoal.identity import PrivateKey, SystemEntropy
 from shoal.kernel.contact import Contact
 from shoal.node.credentials import key_of
 from shoal.node.network_file import GatewaySection, NetworkFile
+from shoal.node.session_file import read_session
 from shoal.protocols.streams.config import NodeConfig
 from shoal.registry.chain import Block
 from shoal.runtime.readiness import Readiness
@@ -55,6 +56,25 @@ async def key(network: NetworkFile) -> Finding:
             f"run `chmod go-w {folder}`",
         )
     return ok("key", f"{show_node_id(found.address)} in {path}")
+
+
+def session(network: NetworkFile) -> Finding | None:
+    """Whether another copy of this node has taken its place, as the node itself was told. What a
+    copy that runs elsewhere was told is in its own folder."""
+    if network.node.key is None:
+        return None
+    state = read_session(network.path(network.node.key))
+    if state is None:
+        return None
+    if state.replaced_by:
+        return problem(
+            "session",
+            "a newer session of this key ran elsewhere while this node did, which publishes and"
+            " keeps nothing since then",
+            "one key is one node: stop the other one and restart this one, or give one of them a"
+            " key of its own (`shoal key new`)",
+        )
+    return ok("session", "the newest of its key, as far as this node was told")
 
 
 async def peers(network: NetworkFile) -> list[Finding]:

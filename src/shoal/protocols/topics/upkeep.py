@@ -134,6 +134,8 @@ class Upkeep:
 
     def _put_record(self, state: TopicState, event: Cid | None, now_ns: int) -> list[Effect]:
         state.record_due_ns = None
+        if self._held.publishing.retired:
+            return []  # the newer session of this key has records of its own
         wall_ms = self._held.wall.read(now_ns) // MS_NS
         state.record_number = max(state.record_number + 1, wall_ms)
         others = [head for head in state.log.heads if head != state.published]
