@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from shoal.base.units import S_NS
+from shoal.cli.gateway_opening import gauges_of
 from shoal.node import Last, storage_role
 from shoal.node.network_file import StorageSection
 from shoal.storage.errors import StoreFull, StoreInUse
@@ -94,6 +95,32 @@ def test_two_storage_nodes_end_up_with_the_same(tmp_path: Path) -> None:
             )
             for store in (one.storage.store, two.storage.store):
                 store.check_invariants()
+
+    run(main())
+
+
+def test_streams_that_one_node_of_all_was_told_of_come_to_the_other(tmp_path: Path) -> None:
+    """The publisher is gone before the second storage node is there; and the metrics say so."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two")
+        async with town.open("one") as one:
+            async with town.open("tracker"), town.open() as alice:
+                for number in range(3):
+                    stream = await alice.open_stream(f"{STREAM}/{number}")
+                    await stream.publish(number, durable=True)
+            async with town.open("tracker"), town.open("two") as two:
+                await until_stored(two, 3)
+                async with asyncio.timeout(20):
+                    while any(gauge.value for gauge in gauges_of(one)):
+                        await asyncio.sleep(0.02)
+                names = [gauge.name for gauge in gauges_of(one)]
+                assert "storage_single_copies" in names
+                assert one.storage is not None
+                assert two.storage is not None
+                for number in range(3):
+                    id = f"{STREAM}/{number}"
+                    assert contents_of(one.storage.store, id) == contents_of(two.storage.store, id)
 
     run(main())
 

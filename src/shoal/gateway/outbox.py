@@ -19,6 +19,7 @@ from shoal.base.errors import (
     NotFound,
     NotPermitted,
     RegistryUnavailable,
+    SessionReplaced,
     StreamUnavailable,
     UsageError,
 )
@@ -229,4 +230,5 @@ _STATUS: tuple[tuple[type[Exception], type[web.HTTPException]], ...] = (
     (StoreError, web.HTTPServiceUnavailable),
     (RegistryUnavailable, web.HTTPServiceUnavailable),
     (StreamUnavailable, web.HTTPServiceUnavailable),
+    (SessionReplaced, web.HTTPServiceUnavailable),
 )

@@ -115,6 +115,10 @@ class OutboxRole:
         self._draining: set[int] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-outbox")
 
+    def check(self) -> str | None:
+        """For readiness: why what was sealed is not published now."""
+        return None if self.problem is None else f"nothing is published: {self.problem}"
+
     # Life
 
     def start(self, delivery: Delivery, now_ns: Callable[[], int], permit: Permit) -> None:

@@ -26,7 +26,12 @@ from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import MessageTaken
 from shoal.protocols.streams.history.kept import is_topic
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
-from shoal.protocols.streams.history.sync import FollowStream, StorageSync
+from shoal.protocols.streams.history.sync import (
+    FollowNodes,
+    FollowStream,
+    StorageSync,
+    StreamListed,
+)
 from shoal.protocols.topics.state import is_allowed
 from shoal.runtime import RuntimeHost
 from shoal.storage.config import Retention, StoreConfig
@@ -64,6 +69,7 @@ class StorageRole:
             access=access,
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
+            took=self.sync.stored,
         )
         self._terms = terms
         self._node = node
@@ -107,6 +113,10 @@ class StorageRole:
         """The host runs: keep what is to be kept. `join` takes the node into a stream."""
         self._host, self._join = host, join
         host.listeners.append(self._notified)
+        host.readiness.add("storage", self._check)
+        beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
+        if any(contact.node == self._node for contact in beside):
+            host.command(self.sync, FollowNodes(beside))
         named = [s.id for s in self._terms.network.streams if s.id != ANY_STREAM]
         held = [stream for stream, _ in self.store.places()]
         for stream in [*map(parse_stream_id, named), *held, *self._terms.streams]:
@@ -136,11 +146,15 @@ class StorageRole:
 
     # Steps
 
+    def _check(self) -> str | None:
+        problem = self.problem
+        return None if problem is None else f"nothing can be stored: {problem}"
+
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:
             if event.message.id.stream in self.streams and self._host is not None:
                 self._host.command(self.machine, KeepMessage(event.message))
-        elif type(event) is StreamWanted:
+        elif type(event) in (StreamWanted, StreamListed):
             self.keep(event.stream)
 
     def _permits(self, event: EventDescriptor) -> bool:

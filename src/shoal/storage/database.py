@@ -14,7 +14,7 @@ from shoal.storage.config import StoreConfig
 from shoal.storage.errors import StoreDamaged
 from shoal.storage.layout import Rotten, Txn
 from shoal.storage.lmdb_file import LmdbFile
-from shoal.storage.opening import open_tables
+from shoal.storage.opening import new_log_id, open_tables
 
 
 class Database(LmdbFile):
@@ -29,6 +29,14 @@ class Database(LmdbFile):
     def _open_tables(self, environment: lmdb.Environment) -> None:
         self.tables, log = open_tables(environment, self.file, self._entropy)
         self.log = UUID(bytes=log)
+
+    def new_log_id(self) -> UUID:
+        """The id of a log that was never heard of here. Entropy that is seeded, as in tests, gives
+        the same again."""
+        while True:
+            log = new_log_id(self._entropy)
+            if self.read(lambda txn, id: txn.get(id, db=self.tables.log_numbers), log) is None:
+                return UUID(bytes=log)
 
     def size_bytes(self, txn: Txn) -> int:
         """Pages in use. The file may be larger: pages that were freed wait in it for reuse."""

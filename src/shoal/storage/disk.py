@@ -17,6 +17,7 @@ from shoal.base.ids import MessageId
 from shoal.kernel.disk import DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.history.disk import (
     CONFLICT,
     DISK_FAILED,
@@ -54,8 +55,12 @@ class StoreDisk:
         self.unanswered: dict[str, int] = {}
         """How many questions failed, by what went wrong."""
         self._answers = Answers(store)
+        self.wall = WallClock()
+        self.refused: str | None = None
+        """Why nothing may be stored here any more, if so."""
 
     def work(self, requests: Sequence[DiskRequest], now_ns: int) -> list[DiskResult]:
+        now_ns = self.wall.read(now_ns)  # rows carry the time of day
         results: dict[int, DiskResult] = {}
         messages: dict[int, VerifiedMessage] = {}
         changes: dict[int, tuple[ReplicaKey, bytes]] = {}
@@ -80,6 +85,12 @@ class StoreDisk:
                 results[at] = Loaded(effect.token, self._answer(effect.key, now_ns))
         return [results[at] for at in range(len(requests))]
 
+    def refuse(self, problem: str) -> None:
+        """Store nothing from now on: another node goes on under the name of this one's log. What
+        is held is still told."""
+        self.refused = self.problem = problem
+        log.error("nothing can be stored: %s", problem)
+
     def clear(self) -> None:
         raise UsageError("a store is not cleared: close it, and remove its folder")
 
@@ -90,6 +101,8 @@ class StoreDisk:
         """Why each message could not be stored, or None."""
         if not messages:
             return {}
+        if self.refused is not None:
+            return dict.fromkeys(messages, DISK_FAILED)
         try:
             appended = self.store.append(list(messages.values()), now_ns)
         except (UsageError, StoreDamaged) as error:
@@ -108,6 +121,8 @@ class StoreDisk:
 
     def _change(self, key: ReplicaKey, value: bytes, now_ns: int) -> str | None:
         """Why rows could not be appended to a replica, or None."""
+        if self.refused is not None:
+            return DISK_FAILED
         replica = UUID(bytes=key.log)
         try:
             change = decode_change(value)

@@ -19,24 +19,21 @@ import threading
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from shoal.base.errors import InvariantViolated
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
 from shoal.storage.layout import (
     OWN,
-    Entry,
     Place,
     Txn,
     entry_key,
     head_key,
     head_value,
-    read_entry,
     read_head,
     split_head_key,
     timestamp_of,
 )
 from shoal.storage.leases import leased_after
-from shoal.storage.logs import holders_of
+from shoal.storage.logs import Entries, closed_at, holders_of
 from shoal.storage.rows import RetentionStep
 
 _RUN_ROWS = 32  # removed at one place before the next oldest is looked for, and the size measured
@@ -138,7 +135,8 @@ class Retainer:
                 if not self._swept:
                     sweeps[place, number] = None
             elif head.first <= head.last:
-                queue.append((self._entry(txn, place, head.first).ingest_ns, place))
+                oldest = Entries(txn, self._tables, place, OWN).get(head.first)
+                queue.append((oldest.ingest_ns, place))
         heapify(queue)
         return _Pass(queue, sweeps, False)
 
@@ -174,12 +172,14 @@ class Retainer:
         tables = self._tables
         head = read_head(txn.get(head_key(place, OWN), db=tables.heads))
         leased = leased_after(txn, tables, place, now_ns)
+        entries, closed = Entries(txn, tables, place, OWN), closed_at(txn, tables, place)
         raised: dict[int, int] = {}
         seq, horizon_ms, next_ns, blocked = head.first, head.horizon_ms, None, False
         while seq <= head.last:
-            entry = self._entry(txn, place, seq)
+            entry = entries.get(seq)
             message_key = place + entry.tail
             holders = holders_of(txn, tables, message_key)
+            holders += [(log.number, seq) for log in closed if seq <= log.last]
             blocked = any(at > leased.get(log, _ALL) for log, at in [(OWN, seq), *holders])
             if blocked or entry.ingest_ns > limit_ns or seq - head.first >= rows:
                 next_ns = entry.ingest_ns
@@ -202,8 +202,9 @@ class Retainer:
         """Replicas begin above the rows whose messages are gone."""
         for number, first in raised.items():
             key = head_key(place, number)
-            head = read_head(txn.get(key, db=self._tables.heads))
-            if first > head.first:
+            raw = txn.get(key, db=self._tables.heads)
+            head = read_head(raw)
+            if raw and first > head.first:  # a forgotten log has no head
                 txn.put(key, head_value(head._replace(first=first)), db=self._tables.heads)
 
     def _sweep(self, txn: Txn, sweeps: dict[tuple[Place, int], None]) -> None:
@@ -221,9 +222,3 @@ class Retainer:
                         rows -= 1
                         found = cursor.delete()
             del sweeps[place, number]
-
-    def _entry(self, txn: Txn, place: Place, seq: int) -> Entry:
-        raw = txn.get(entry_key(OWN, place, seq), db=self._tables.entries)
-        if raw is None:
-            raise InvariantViolated(f"the own log has no row {seq}")
-        return read_entry(raw)

@@ -74,8 +74,21 @@ class Store:
 
     @property
     def log(self) -> LogId:
-        """The id of the own log, the same for ever."""
+        """The id of the own log: the same until `new_log`."""
         return self._database.log
+
+    def new_log(self, now_ns: int, *, keep_old: bool = True) -> LogId:
+        """Go on under a new log id, durably: where the own log may be another one than readers
+        know, as after a restore, or where its ingest times lie ahead of the clock. The new log has
+        all rows of the old one. That is closed: it can be read, and readers go on along the new
+        one. Without `keep_old` nothing is known of it any more: for a store that has given seqs to
+        other rows than those that readers have. Not beside other users of the store: the thread
+        that owns its disk calls it."""
+        log = self._database.new_log_id()
+        self._logs.begin_new(log, now_ns, None if keep_old else self._database.new_log_id())
+        self._database.log = log
+        self._retainer.rows_given_up()  # a pass over everything: it goes by other times now
+        return log
 
     # Writing
 
@@ -258,6 +271,10 @@ class Store:
             return [self._names.stream_of(txn, place) for place in sorted(found)]
 
         return self._database.read(work)
+
+    def streams_after(self, number: int, limit: int) -> list[tuple[int, StreamId]]:
+        """The next streams after a number, in the order in which they first had a row here."""
+        return self._database.read(lambda txn: self._names.after(txn, number, limit))
 
     def lacking(self, claims: Sequence[Claim]) -> list[MessageId]:
         """Ids of these that are not held, or held with another body than the claim's digest."""

@@ -27,6 +27,7 @@ from shoal.protocols.topics.commands import (
     Pin,
     Publish,
     PublishRefused,
+    Retire,
     Start,
     Subscribe,
     TopicFound,
@@ -81,6 +82,8 @@ class Application:
                 return self._fetch(command, token, now_ns)
             case Pin(id, pinned):
                 return self._pin(id, pinned)
+            case Retire(reason):
+                return self._held.publishing.retire(reason)
         raise UsageError(f"no command of topics: {command!r}")
 
     # Topics
@@ -220,10 +223,11 @@ class Application:
         self, event: Cid, replicas: int, token: Hashable, now_ns: int
     ) -> list[Effect]:
         """An event is safe when it is in the DHT, and something there leads to it."""
+        publishing = self._held.publishing
         for state in self._held.states.values():
             entry = state.log.events.get(event)
             if entry is not None:
-                if not state.may_publish:
+                if not (state.may_publish and (state.record or not publishing.retired)):
                     return self._leads.wait(state, entry, replicas, token, now_ns)
                 effects = self._upkeep.lead_to(state, event, now_ns)
                 record = Cid(own_key(state.id, state.topic, self._held.here.node))

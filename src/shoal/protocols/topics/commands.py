@@ -94,6 +94,13 @@ class Pin(msgspec.Struct, frozen=True, gc=False):
     pinned: bool = True
 
 
+class Retire(msgspec.Struct, frozen=True, gc=False):
+    """Publish nothing any more in any topic, and put no head records: a newer session of this key
+    does. Events of others are carried and kept as before."""
+
+    reason: str
+
+
 class TopicFound(msgspec.Struct, frozen=True, gc=False):
     """Told: a topic, or None if neither this node nor the DHT knows it."""
 

@@ -91,6 +91,8 @@ class Upkeep:
 
     def _put_record(self, state: TopicState, event: Cid | None, now_ns: int) -> list[Effect]:
         state.record_due_ns = None
+        if self._held.publishing.retired:
+            return []  # the newer session of this key has records of its own
         state.record_number = max(state.record_number + 1, now_ns // MS_NS)
         others = [head for head in state.log.heads if head != state.published]
         heads = others[1 - HEADS_IN_RECORD :]

@@ -66,6 +66,13 @@ class SyncConfig(msgspec.Struct, frozen=True):
     polled_streams_max: int = 256
     """Streams in one question for heads; the next question goes on with the next ones."""
 
+    listed_pages_max: int = 16
+    """Pages of a peer's list of streams in one round, 256 streams each: heads have their turn in
+    between."""
+
+    streams_max: int = 100_000
+    """Streams that are followed because a peer holds them: as many as a store may know."""
+
     rows_max: int = 500
     """Rows of a log in one page, without messages: 50 KB."""
 

@@ -31,11 +31,13 @@ from shoal.protocols.streams.history.sync_messages import (
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     RowName,
     SyncRefused,
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 
 
@@ -84,6 +86,7 @@ DiskQuestion: TypeAlias = (
     | AskHeads
     | AskRows
     | AskMessages
+    | AskStreams
     | Lacking
     | Retain
     | FindLast
@@ -97,6 +100,7 @@ DiskAnswer: TypeAlias = (
     | TellHeads
     | TellRows
     | TellMessages
+    | TellStreams
     | SyncRefused
     | Lacks
     | Retained

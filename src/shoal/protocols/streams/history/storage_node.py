@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import InvariantViolated, MalformedMessage, UsageError
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import decode_body
 from shoal.kernel.access import Permission, Verdict
@@ -108,9 +108,10 @@ class StorageNode:
         access: AccessTable | None = None,
         is_behind: Callable[[StreamId, int], bool] = lambda stream, now_ns: False,
         missed: Callable[[StreamId, int], None] = lambda stream, now_ns: None,
+        took: Callable[[MessageId], None] = lambda id: None,
     ) -> None:
         """Without a table, everybody may read and publish: there is no registry. `missed` hears of
-        streams of which the disk did not take a message."""
+        streams of which the disk did not take a message, `took` of messages that it took."""
         self.node = node
         self.config = config or StorageConfig()
         self.stored = 0
@@ -120,6 +121,7 @@ class StorageNode:
         self._keeps = keeps
         self._is_behind = is_behind
         self._missed = missed
+        self._took = took
         self._now_ns = 0
         self._peers: dict[NodeId, AskingPeer] = {}
         self._waiting: dict[ToKeep, None] = {}
@@ -346,6 +348,7 @@ class StorageNode:
         keeping: ToKeep = token
         self._done(keeping)
         self.stored += 1
+        self._took(keeping.id)
         asked = keeping.asked
         return [] if asked is None else self._answer(asked, Kept(asked.request))
 
