@@ -47,6 +47,7 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.history.asked import Asked, AskingPeer, Held, ToKeep, Undecided
 from shoal.protocols.streams.history.config import StorageConfig
@@ -125,6 +126,7 @@ class StorageNode:
         self._keeps = keeps
         self._is_behind = is_behind
         self._missed = missed
+        self.wall = WallClock() if access is None else access.wall
         self._took = took
         self._is_tracker = is_tracker
         self._now_ns = 0
@@ -325,7 +327,7 @@ class StorageNode:
         asked, effects = self._admit(peer, keep.request, id.stream, now_ns)
         if asked is None:
             return effects
-        if id.timestamp_ms * MS_NS - now_ns > self.config.future_ns:
+        if id.timestamp_ms * MS_NS - self.wall.read(now_ns) > self.config.future_ns:
             return [*effects, *self._decline(asked, "from-the-future")]
         keeping = ToKeep(id, keep.signed, asked)
         if not self._wait(keeping):
