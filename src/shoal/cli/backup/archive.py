@@ -22,8 +22,10 @@ import msgspec
 
 from shoal import __version__
 from shoal.base.errors import NotFound, ShoalError, UsageError
-from shoal.cli.backup.contents import Item
+from shoal.cli.backup.contents import Item, Kind
 from shoal.cli.backup.copying import CHUNK_BYTES, copy_item, digest_of
+from shoal.storage.folder import data_file
+from shoal.storage.owned_file import mark_restored
 
 BACKUP_FORMAT = 1  # grows when an older Shoal would restore a newer backup wrongly
 MANIFEST = "manifest.json"
@@ -173,9 +175,26 @@ def restore_files(path: Path, manifest: Manifest, folder: Path, tell: Tell) -> N
                 if member.name in targets:
                     entry, target = targets[member.name]
                     tell(entry.name)
-                    _restore(tar, member, entry, target)
+                    if entry.kind == Kind.LMDB:
+                        _restore_marked(tar, member, entry, target)
+                    else:
+                        _restore(tar, member, entry, target)
     except OSError as error:
         raise UsageError(f"restoring into {folder}: {error.strerror or error}") from error
+
+
+def _restore_marked(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, entry: Entry, target: Path
+) -> None:
+    """What a node has said since the copy was made is not in it. So it gets its name when it says
+    that it is a copy: a restore that is cut short must not leave one that passes for the original.
+    """
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".restoring.", dir=target.parent) as folder:
+        _restore(tar, member, entry, data_file(Path(folder)))
+        mark_restored(Path(folder))
+        os.link(data_file(Path(folder)), target)  # not a rename: it fails if there is one by now
+    _sync(target.parent)
 
 
 def _restore(tar: tarfile.TarFile, member: tarfile.TarInfo, entry: Entry, target: Path) -> None:
