@@ -17,6 +17,7 @@ Not for several threads at once: its owner has one.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -43,7 +44,13 @@ from shoal.storage.outbox_file import (
     staged_of,
     staged_prefix,
 )
-from shoal.storage.outbox_sending import begin_part, drop_part, next_part, position_after
+from shoal.storage.outbox_sending import (
+    begin_part,
+    begin_restored,
+    drop_part,
+    next_part,
+    position_after,
+)
 from shoal.storage.outbox_sweep import forget_batch_writes, sweep_staged
 from shoal.storage.outbox_types import (
     NAME_CHARS_MAX,
@@ -54,6 +61,8 @@ from shoal.storage.outbox_types import (
     SealAnswer,
     Sending,
 )
+
+log = logging.getLogger("shoal.storage")
 
 
 class Outbox:
@@ -70,6 +79,9 @@ class Outbox:
         """Open it, or make it; StoreError of some kind if that cannot be."""
         self.config = config or OutboxConfig()
         self._file = OutboxFile(folder, owner, entropy, file_config or StoreConfig())
+        if self._file.restored:
+            log.warning("%s is a copy: what was sealed keeps its places", self._file.file)
+            self._file.write(lambda txn: begin_restored(self._file, txn))
         self._staged_bytes: dict[tuple[int, int, int], int] = {}  # by query, epoch, batch
         self._staged_ns: dict[tuple[int, int, int], int] = {}  # when last something was
         self._sealed_bytes = 0

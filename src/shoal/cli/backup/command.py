@@ -54,7 +54,7 @@ def restore(
     """Check every file of a backup, and then write them into a folder.
 
     Topics and the outbox are marked as copies: before the node publishes in a topic again, it looks
-    for what it published there after the backup; what is sealed from now on has a chain of its own.
+    for what it published there after the backup; what was sealed keeps its place.
 
     One key is one node: start what you restored only when the one that it is a copy of is gone.
 
