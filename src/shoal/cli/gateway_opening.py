@@ -148,7 +148,9 @@ def bridge_of(node: Node, section: MqttSection) -> Bridge:
     mappings = [
         Mapped(one.topic, parse_stream_id(one.stream), one.direction) for one in section.mappings
     ]
-    return Bridge(door, BridgeConfig(address, mappings))
+    bridge = Bridge(door, BridgeConfig(address, mappings))
+    node.host.readiness.add("mqtt", lambda: bridge.problem)
+    return bridge
 
 
 def _broker_tls(network: NetworkFile, section: MqttSection) -> ssl.SSLContext:

@@ -26,6 +26,7 @@ from shoal.kernel.records import (
     RttMeasured,
     Sent,
 )
+from shoal.runtime.readiness import Readiness
 from shoal.storage.disk import StoreDisk
 
 AGE_BUCKETS_US = (1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000)
@@ -56,6 +57,7 @@ class Metrics(Collector):
         self,
         links: Callable[[], int],
         disk: StoreDisk | None = None,
+        readiness: Callable[[], Readiness] | None = None,
         gauges: Callable[[], Iterable[Gauge]] = tuple,
     ) -> None:
         """Links says how many connections are up: some may be older than we are. The disk is that
@@ -64,6 +66,7 @@ class Metrics(Collector):
         self._rejected: dict[str, int] = {}
         self._links = links
         self._disk = disk
+        self._readiness = readiness
         self._gauges = gauges
         self._age_counts = [0] * (len(AGE_BUCKETS_US) + 1)
         self._age_sum_us = 0
@@ -109,6 +112,8 @@ class Metrics(Collector):
             rejected.add_metric([reason], count)
         yield rejected
         yield GaugeMetricFamily("shoal_links", "Connections that are up.", value=self._links())
+        if self._readiness is not None:
+            yield from _roles(self._readiness())
         yield self._ages()
         if self._disk is not None:
             yield from _storage(self._disk)
@@ -158,6 +163,18 @@ def _counter(name: str, help_text: str, value: int) -> CounterMetricFamily:
     counter = CounterMetricFamily(f"shoal_{name}", help_text)
     counter.add_metric([], value)
     return counter
+
+
+def _roles(readiness: Readiness) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "shoal_ready", "1 if every role of this node works now, else 0.", value=readiness.ready
+    )
+    roles = GaugeMetricFamily(
+        "shoal_role_ready", "1 if this role works now, else 0.", labels=["role"]
+    )
+    for one in readiness.roles:
+        roles.add_metric([one.role], one.ready)
+    yield roles
 
 
 def _storage(disk: StoreDisk) -> Iterator[Metric]:

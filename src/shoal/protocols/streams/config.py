@@ -17,6 +17,9 @@ PROBES_MAX = 16  # members that one is asked to measure at once
 HOLDERS_MAX = 4  # members that a reader is told to ask for keys: the publisher, and some to spare
 HEADS_MAX = 256  # chains in one Heads message: 20 KiB
 HEADS_CHAINS_MAX = 16 * HEADS_MAX  # told at once, in so many of them: thousands of sensors, 320 KiB
+CHAIN_AHEAD_NS = 30 * S_NS
+"""A chain further ahead of its publisher's clock ends, and another begins: half of what nodes take,
+since theirs may be behind."""
 PENDING_BYTES_MIN = 4 * KIB  # what a small message counts as while its signature is checked
 
 
@@ -124,6 +127,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     future_ns: int = 60 * S_NS
     """A publisher's clock may be this far ahead before its messages are refused."""
+
+    clock_settle_ns: int = 20 * S_NS
+    """After our clock was set, gaps are not given up for so long: what would fill them may have
+    been refused over a wrong reading, and neighbours keep it for a minute."""
 
     offences_max: int = 8
     """Invalid messages from one neighbour before we drop it and say so to the tracker."""

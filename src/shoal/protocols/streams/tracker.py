@@ -35,6 +35,7 @@ from shoal.kernel.inputs import (
     TimerFired,
 )
 from shoal.kernel.records import MemberChanged, Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.admission import Admission, refuse
 from shoal.protocols.streams.config import TrackerConfig
@@ -87,6 +88,7 @@ class Tracker:
         self.questions = Questions(
             self.streams, self._gone, storage_of, self._admission, self.config
         )
+        self.wall = WallClock() if access is None else access.wall
         self.notices = StorageNotices(storage_of, self.config)
         self._now_ns = 0
 
@@ -125,7 +127,8 @@ class Tracker:
     def _on_join(self, peer: NodeId, join: Join) -> list[Effect]:
         if join.contact.node != peer:
             return [Rejected(peer, "joins-for-another")]
-        if join.epoch * MS_NS > self._now_ns + self.config.epoch_ahead_ns:
+        now_ns = max(self._now_ns, self.wall.read(self._now_ns))  # a clock set back is no lie
+        if join.epoch * MS_NS > now_ns + self.config.epoch_ahead_ns:
             return [Rejected(peer, "impossible-epoch"), Send(Left(join.stream), (peer,))]
         if not self._limits.may_change(peer, join.stream, self._now_ns):
             return [Rejected(peer, "too-many-joins")]

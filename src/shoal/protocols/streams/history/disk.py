@@ -162,6 +162,7 @@ class ReplicaChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 DISK_BEHIND = "disk-behind"
 DISK_FAILED = "failed"
+STORE_GONE = "store-gone"  # deleted, or not mounted
 CONFLICT = "conflict"
 DIVERGED = "log-diverged"
 MALFORMED = "malformed"

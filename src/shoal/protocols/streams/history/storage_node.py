@@ -47,12 +47,14 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.history.asked import Asked, AskingPeer, Held, ToKeep, Undecided
 from shoal.protocols.streams.history.config import StorageConfig
 from shoal.protocols.streams.history.disk import (
     DISK_BEHIND,
     DISK_FAILED,
+    STORE_GONE,
     FindLast,
     FindMissing,
     MessageKey,
@@ -129,6 +131,7 @@ class StorageNode:
         self._keeps = keeps
         self._is_behind = is_behind
         self._missed = missed
+        self.wall = WallClock() if access is None else access.wall
         self._took = took
         self._is_tracker = is_tracker
         self._now_ns = 0
@@ -338,7 +341,7 @@ class StorageNode:
         asked, effects = self._admit(peer, keep.request, id.stream, now_ns)
         if asked is None:
             return effects
-        if id.timestamp_ms * MS_NS - now_ns > self.config.future_ns:
+        if id.timestamp_ms * MS_NS - self.wall.read(now_ns) > self.config.future_ns:
             return [*effects, *self._decline(asked, "from-the-future")]
         keeping = ToKeep(id, keep.signed, body.previous, asked)
         if not self._wait(keeping):
@@ -377,7 +380,7 @@ class StorageNode:
     def _store_failed(self, token: Any, reason: str) -> list[Effect]:
         keeping: ToKeep = token
         self._done(keeping)
-        if reason == DISK_FAILED:
+        if reason in (DISK_FAILED, STORE_GONE):
             self._missed(keeping.id.stream, self._now_ns)
         if keeping.asked is not None:
             return self._decline(keeping.asked, reason)

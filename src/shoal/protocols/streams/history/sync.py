@@ -53,6 +53,7 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.history.behind import Behind
 from shoal.protocols.streams.history.config import SyncConfig
 from shoal.protocols.streams.history.disk import DISK_FAILED, decode_answer, encode
@@ -127,7 +128,8 @@ class StorageSync:
         self._closed = closed
         self._permits = permits
         self._streams: dict[StreamId, None] = {}
-        self._followed = Followed(self.config)
+        self.wall = WallClock()
+        self._followed = Followed(self.config, self.wall)
         self._behind = Behind(self.config)
         self._rounds: dict[NodeId, Round] = {}
         self._answering: dict[NodeId, int] = {}

@@ -301,13 +301,17 @@ class Round:
 
     # A page
 
+    def _wall_ns(self) -> int:
+        return self._followed.wall.read(self._now_ns)
+
     def _rows(self, asked: AskRows, told: TellRows) -> list[Effect]:
         tail = self.tails[0]
-        before, page = tail.passed_over, page_of(tail, asked, told, self._now_ns)
+        before, page = tail.passed_over, page_of(tail, asked, told, self._wall_ns())
         effects: list[Effect] = []
         if tail.due_ns:
             effects.append(Rejected(self.peer.node, "from-the-future"))
-            self._followed.rest(self.peer, tail.key, tail.due_ns, self._now_ns)
+            until_ns = self._now_ns + tail.due_ns - self._wall_ns()
+            self._followed.rest(self.peer, tail.key, until_ns, self._now_ns, by_wall=True)
         if page is None and before < tail.passed_over < tail.target:
             return self._next()  # all of these are too old: the next page
         if page is None:
