@@ -189,6 +189,8 @@ class Overview:
                 yield f"{stream.id} has no tracker: is one of [[trackers]] running?"
         if self._disk is not None and self._disk.problem is not None:
             yield f"nothing can be stored: {self._disk.problem}"
+        if self._disk is not None and self._disk.store.damage.problem is not None:
+            yield self._disk.store.damage.problem
         if self._bridge is not None and self._bridge.problem is not None:
             yield f"MQTT broker: {self._bridge.problem}"
 

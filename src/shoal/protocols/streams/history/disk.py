@@ -75,6 +75,20 @@ class FindLast(msgspec.Struct, frozen=True, array_like=True, tag=44, gc=False):
     """How many transactions it has had."""
 
 
+class FindDamaged(msgspec.Struct, frozen=True, array_like=True, tag=45, gc=False):
+    """Asked by the own node: rows of the own log that cannot be read, to be asked for elsewhere.
+    Each time others are told, as long as there are others."""
+
+
+class DamagedRows(msgspec.Struct, frozen=True, array_like=True, tag=46, gc=False):
+    """The answer: rows of one place, or none."""
+
+    stream: WireStreamId
+    partition: Partition
+    log: LogId
+    seqs: tuple[int, ...]
+
+
 DiskQuestion: TypeAlias = (
     ReadRange
     | ReadLast
@@ -87,6 +101,7 @@ DiskQuestion: TypeAlias = (
     | Lacking
     | Retain
     | FindLast
+    | FindDamaged
 )
 DiskAnswer: TypeAlias = (
     Rows
@@ -101,6 +116,8 @@ DiskAnswer: TypeAlias = (
     | Lacks
     | Retained
     | FindLast
+    | DamagedRows
+    | None
 )
 
 
@@ -121,6 +138,15 @@ class ReplicaKey(msgspec.Struct, frozen=True, array_like=True, tag=51, gc=False)
     log: LogId
 
 
+class MendKey(msgspec.Struct, frozen=True, array_like=True, tag=52, gc=False):
+    """The value is the signed message that a copy of our log has at this seq: the own row is
+    damaged."""
+
+    stream: WireStreamId
+    partition: Partition
+    seq: Count
+
+
 class KeptRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A row of another node's log; without its message if that is held."""
 
@@ -131,6 +157,8 @@ class KeptRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     publisher: WireNodeId
     chain: ChainName
     signed: bytes | None
+    lost: bool = False
+    """The peer has no message for it any more, and we have none."""
 
 
 class ReplicaChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -152,8 +180,8 @@ NOT_HELD = "not-held"
 _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[DiskQuestion] = msgspec.msgpack.Decoder(DiskQuestion)
 _answers: msgspec.msgpack.Decoder[DiskAnswer] = msgspec.msgpack.Decoder(DiskAnswer)
-_keys: msgspec.msgpack.Decoder[MessageKey | ReplicaKey] = msgspec.msgpack.Decoder(
-    MessageKey | ReplicaKey
+_keys: msgspec.msgpack.Decoder[MessageKey | ReplicaKey | MendKey] = msgspec.msgpack.Decoder(
+    MessageKey | ReplicaKey | MendKey
 )
 _changes = msgspec.msgpack.Decoder(ReplicaChange)
 
