@@ -70,7 +70,14 @@ class StorageRole:
         self.streams: dict[StreamId, None] = {}
         """Streams that are kept, and joined."""
         rng, closed = Random(entropy.token(16)), access is not None
-        self.sync = StorageSync(node, self.peers_of, rng, closed=closed, permits=self._permits)
+        self.sync = StorageSync(
+            node,
+            self.peers_of,
+            rng,
+            closed=closed,
+            permits=self._permits,
+            has_damage=lambda: len(self.store.damage) > 0,
+        )
         self.machine = StorageNode(
             node,
             self.keeps,
@@ -93,8 +100,9 @@ class StorageRole:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be stored now, for people; None if all is well."""
-        return self.disk.problem
+        """Why nothing can be stored now, or what cannot be read, for people; None if all is
+        well."""
+        return self.disk.problem or self.store.damage.problem
 
     def keeps(self, stream: StreamId) -> bool:
         """Whether the settings of a stream name this node. Topics are no streams: nobody has their
@@ -157,7 +165,9 @@ class StorageRole:
 
     def _check(self) -> str | None:
         problem = self.problem
-        return None if problem is None else f"nothing can be stored: {problem}"
+        if problem is not None:
+            return f"nothing can be stored: {problem}"
+        return self.store.damage.problem
 
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:

@@ -11,8 +11,9 @@ import lmdb
 
 from shoal.identity import Entropy
 from shoal.storage.config import StoreConfig
-from shoal.storage.errors import StoreDamaged, StoreGone
-from shoal.storage.folder import holds_something
+from shoal.storage.damage import Damage
+from shoal.storage.errors import RowDamaged, StoreGone
+from shoal.storage.folder import data_file, holds_something
 from shoal.storage.layout import Rotten, Txn
 from shoal.storage.lmdb_file import LmdbFile
 from shoal.storage.opening import new_log_id, open_tables
@@ -28,6 +29,7 @@ class Database(LmdbFile):
         if not may_create and not holds_something(folder):
             raise StoreGone(f"there is no store in {folder}")
         self._entropy = entropy
+        self.damage = Damage(str(data_file(folder)))
         super().__init__(folder, config)
         self._page_bytes = self._environment.stat()["psize"]
 
@@ -64,7 +66,7 @@ class Database(LmdbFile):
             with super()._named_errors():
                 yield
         except Rotten as error:
-            raise StoreDamaged(
-                f"{self.file} holds a message that is not as it was written, {error}: restore a"
-                " copy, or move it away and let another storage node fill a new one"
+            raise RowDamaged(
+                f"{self.file} holds a message that is not as it was written, {error}: run"
+                " `shoal storage repair`, or restore a copy"
             ) from None

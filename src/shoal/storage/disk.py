@@ -27,6 +27,7 @@ from shoal.protocols.streams.history.disk import (
     NOT_HELD,
     STORE_GONE,
     KeptRow,
+    MendKey,
     ReplicaKey,
     Retain,
     Retained,
@@ -38,7 +39,7 @@ from shoal.protocols.streams.history.disk import (
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.answers import Answers
-from shoal.storage.errors import LogDiverged, StoreDamaged, StoreError, StoreGone
+from shoal.storage.errors import LogDiverged, RowDamaged, StoreDamaged, StoreError, StoreGone
 from shoal.storage.rows import Conflict, ReplicaRow
 from shoal.storage.store import Store as MessageStore
 
@@ -91,6 +92,7 @@ class StoreDisk:
         results: dict[int, DiskResult] = {}
         messages: dict[int, VerifiedMessage] = {}
         changes: dict[int, tuple[ReplicaKey, bytes]] = {}
+        mended: dict[int, tuple[MendKey, VerifiedMessage]] = {}
         for at, (_, effect) in enumerate(requests):
             if isinstance(effect, Load):
                 continue
@@ -98,6 +100,8 @@ class StoreDisk:
                 key = decode_key(effect.key)
                 if isinstance(key, ReplicaKey):
                     changes[at] = key, effect.value or b""
+                elif isinstance(key, MendKey):
+                    mended[at] = key, read_kept(key.stream, effect.value or b"").message
                 else:
                     messages[at] = read_kept(key.id.stream, effect.value or b"").message
             except (MalformedMessage, msgspec.MsgspecError) as error:
@@ -107,6 +111,8 @@ class StoreDisk:
             results[at] = _result(requests[at][1], failure)
         for at, (key, value) in changes.items():
             results[at] = _result(requests[at][1], self._change(key, value, now_ns))
+        for at, (place, message) in mended.items():
+            results[at] = _result(requests[at][1], self._mend(place, message))
         for at, (_, effect) in enumerate(requests):
             if isinstance(effect, Load):
                 results[at] = Loaded(effect.token, self._answer(effect.key, steady_ns))
@@ -137,6 +143,8 @@ class StoreDisk:
                 every, half = list(messages.items()), len(messages) // 2
                 first = self._append(dict(every[:half]), now_ns)
                 return first | self._append(dict(every[half:]), now_ns)
+            if isinstance(error, RowDamaged):
+                return dict.fromkeys(messages, DISK_FAILED)  # that one alone cannot be told apart
             return dict.fromkeys(messages, self._failed(error))
         except ShoalError as error:
             return dict.fromkeys(messages, self._failed(error))
@@ -169,6 +177,14 @@ class StoreDisk:
             return self._failed(error)
         self._problem = None
         return None
+
+    def _mend(self, key: MendKey, message: VerifiedMessage) -> str | None:
+        """Why a row could not be put right, or None."""
+        try:
+            done = self.store.mend(key.stream, key.partition, key.seq, message)
+        except ShoalError as error:
+            return self._failed(error)
+        return None if done else NOT_HELD
 
     def _answer(self, key: bytes, steady_ns: int) -> bytes | None:
         try:
@@ -235,7 +251,7 @@ def _replica_row(key: ReplicaKey, row: KeptRow) -> ReplicaRow:
         key.stream, key.partition, row.timestamp_ms, row.sequence, row.publisher, row.chain
     )
     message = None if row.signed is None else read_kept(key.stream, row.signed).message
-    return ReplicaRow(row.seq, row.ingest_ns, id, message)
+    return ReplicaRow(row.seq, row.ingest_ns, id, message, row.lost)
 
 
 def _result(effect: Store | Load, failure: str | None) -> DiskResult:

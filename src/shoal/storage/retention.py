@@ -301,8 +301,10 @@ class Retainer:
                 if not self._swept:
                     sweeps[place, number] = None
             elif head.first <= head.last:
-                oldest = Entries(txn, self._tables, place, OWN).get(head.first)
-                queue.append((oldest.ingest_ns, place))
+                entries = Entries(txn, self._tables, place, OWN)
+                for _, oldest in entries.after(head.first - 1):
+                    queue.append((oldest.ingest_ns, place))
+                    break
         heapify(queue)
         return _Pass(queue, sweeps, False)
 
@@ -356,7 +358,11 @@ class Retainer:
         seq, horizon_ms, next_ns, blocked = head.first, head.horizon_ms, None, False
         last_ns = 0
         while seq <= head.last:
-            entry = entries.get(seq)
+            entry = entries.find(seq)
+            if entry is None:  # damaged: what is left of it goes with a repair
+                self._database.damage.forget(place, seq)
+                seq += 1
+                continue
             message_key = place + entry.tail
             holders = holders_of(txn, tables, message_key)
             holders += [(log.number, seq) for log in closed if seq <= log.last]
@@ -369,6 +375,7 @@ class Retainer:
             txn.delete(message_key, db=tables.holders)
             txn.delete(entry_key(OWN, place, seq), db=tables.entries)
             last_ns = entry.ingest_ns
+            self._database.damage.forget(place, seq)
             horizon_ms = max(horizon_ms, timestamp_of(entry.tail) + 1)
             for number, replica_seq in holders:
                 raised[number] = max(replica_seq + 1, raised.get(number, 0))

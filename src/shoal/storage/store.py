@@ -13,9 +13,10 @@ from shoal.identity.stream_message import Position
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.audit import audit
 from shoal.storage.config import DEFAULTS, StoreConfig
+from shoal.storage.damage import mend
 from shoal.storage.database import Database
 from shoal.storage.ingest import Ingest
-from shoal.storage.layout import Txn, split_head_key
+from shoal.storage.layout import OWN, Place, Txn, head_key, read_head, split_head_key, tail_of
 from shoal.storage.leases import Leases
 from shoal.storage.logs import Logs, PlaceHeads
 from shoal.storage.names import Names
@@ -66,6 +67,8 @@ class Store:
         self._retainer = Retainer(self._database, config)
         self.newest_ingest_ns: int = self._database.read(newest_ingest, self._tables)
         """When the newest row of the own log came in."""
+        self.damage = self._database.damage
+        """What was met that cannot be read."""
 
     def __enter__(self) -> Store:
         return self
@@ -115,7 +118,7 @@ class Store:
             return []
 
         def work(txn: Txn) -> list[Appended]:
-            ingest = Ingest(txn, self._tables, self._names, now_ns)
+            ingest = Ingest(txn, self._tables, self._names, self.damage, now_ns)
             results = [ingest.accept(message) for message in messages]
             ingest.finish()
             return results
@@ -142,7 +145,7 @@ class Store:
         check_range(self.log, log, stream, partition, rows)
 
         def work(txn: Txn) -> ReplicaAppended:
-            ingest = ReplicaIngest(txn, self._tables, self._names, now_ns)
+            ingest = ReplicaIngest(txn, self._tables, self._names, self.damage, now_ns)
             return ingest.append(log, stream, partition, rows)
 
         appended = self._database.write(work)
@@ -163,6 +166,34 @@ class Store:
         if advanced:
             self._retainer.rows_given_up()
         return advanced
+
+    def mend(self, stream: StreamId, partition: int, seq: int, message: VerifiedMessage) -> bool:
+        """Put a damaged row of the own log right with the message that a copy of this log has
+        there; False if it cannot be that row's."""
+
+        def work(txn: Txn) -> Place | None:
+            place = self._names.place(txn, stream, partition)
+            if place is None or (message.id.stream, message.id.partition) != (stream, partition):
+                return None
+            head = read_head(txn.get(head_key(place, OWN), db=self._tables.heads))
+            if not head.first <= seq <= head.last:
+                return None
+            tail = tail_of(message.id)
+            done = mend(txn, self._tables, place, seq, tail, message.signed, exact=True)
+            return place if done else None
+
+        place = self._database.write(work)
+        if place is not None:
+            self.damage.mend(place, seq)
+        return place is not None
+
+    def damaged_rows(self, most: int) -> tuple[StreamId, int, list[int]] | None:
+        """Rows of the own log at one place that were met and cannot be read; each time others."""
+        rows = self.damage.next_rows(most)
+        if not rows:
+            return None
+        stream, partition = self._database.read(self._names.stream_of, rows[0].place)
+        return stream, partition, sorted(row.seq for row in rows)
 
     # Reading by position
 
