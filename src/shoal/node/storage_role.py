@@ -164,10 +164,8 @@ class StorageRole:
     # Steps
 
     def _check(self) -> str | None:
-        problem = self.problem
-        if problem is not None:
-            return f"nothing can be stored: {problem}"
-        return self.store.damage.problem
+        problem = self.disk.problem
+        return self.problem if problem is None else f"nothing can be stored: {problem}"
 
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:
