@@ -90,6 +90,8 @@ class StorageRole:
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}
+        ids = [settings.id for settings in terms.network.streams if settings.id != ANY_STREAM]
+        self._named = dict.fromkeys(map(parse_stream_id, ids))
         self._topics: dict[Cid, TopicDescriptor] = {}
         self._host: RuntimeHost | None = None
         self._join: Join | None = None
@@ -117,6 +119,10 @@ class StorageRole:
             known = self._known[stream] = any(c.node == self._node for c in contacts)
         return known
 
+    def names(self, stream: StreamId) -> bool:
+        """Whether the network file or the registry names a stream, and not only "*" covers it."""
+        return stream in self._named or self._terms.known(stream) is not None
+
     def peers_of(self, stream: StreamId) -> tuple[Contact, ...]:
         """The storage nodes of a stream. Of topics nobody is named: all that the network file lists
         are asked, and answer if they keep the same ones."""
@@ -134,9 +140,8 @@ class StorageRole:
         beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
         if any(contact.node == self._node for contact in beside):
             host.command(self.sync, FollowNodes(beside))
-        named = [s.id for s in self._terms.network.streams if s.id != ANY_STREAM]
         held = [stream for stream, _ in self.store.places()]
-        for stream in [*map(parse_stream_id, named), *held, *self._terms.streams]:
+        for stream in [*self._named, *held, *self._terms.streams]:
             self.keep(stream)
 
     def keep(self, stream: StreamId) -> None:
