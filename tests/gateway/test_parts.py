@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -124,6 +125,21 @@ def test_a_node_that_cannot_store_is_not_ready() -> None:
             answer = await client.get("/ready", 503)
             assert answer["problems"] == ["storage: nothing can be stored: no room"]
             assert b'shoal_role_ready{role="storage"} 0.0' in client.gateway.metrics.text()
+
+    in_archive(scenario)
+
+
+def test_a_node_whose_store_was_deleted_is_not_ready_and_its_metrics_answer() -> None:
+    async def scenario(town: Archive) -> None:
+        (keeper,) = town.storage
+        assert keeper.storage is not None
+        async with open_gateway(keeper) as client:
+            shutil.rmtree(keeper.storage.store.folder)
+            answer = await client.get("/ready", 503)
+            assert "is not there any more" in answer["problems"][0]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                assert response.status == 200
+                assert "shoal_storage_problem 1.0" in await response.text()
 
     in_archive(scenario)
 

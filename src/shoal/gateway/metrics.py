@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -41,6 +42,14 @@ _COUNTERS: dict[type[Record], tuple[str, str]] = {
 }
 
 
+class Gauge(NamedTuple):
+    """A figure of a part of the node that the gateway does not know."""
+
+    name: str
+    help: str
+    value: int
+
+
 class Metrics(Collector):
     """Counts in plain dicts on the hot path; makes Prometheus text when asked."""
 
@@ -49,14 +58,16 @@ class Metrics(Collector):
         links: Callable[[], int],
         disk: StoreDisk | None = None,
         readiness: Callable[[], Readiness] | None = None,
+        gauges: Callable[[], Iterable[Gauge]] = tuple,
     ) -> None:
         """Links says how many connections are up: some may be older than we are. The disk is that
-        of a storage node."""
+        of a storage node; gauges are read whenever somebody asks."""
         self._counts: dict[type[Record], int] = dict.fromkeys(_COUNTERS, 0)
         self._rejected: dict[str, int] = {}
         self._links = links
         self._disk = disk
         self._readiness = readiness
+        self._gauges = gauges
         self._age_counts = [0] * (len(AGE_BUCKETS_US) + 1)
         self._age_sum_us = 0
         self._answers: dict[tuple[str, int], int] = {}
@@ -106,6 +117,8 @@ class Metrics(Collector):
         yield self._ages()
         if self._disk is not None:
             yield from _storage(self._disk)
+        for gauge in self._gauges():
+            yield GaugeMetricFamily(f"shoal_{gauge.name}", gauge.help, value=gauge.value)
         if self._parts is not None:
             yield from self._gateway(*self._parts)
 

@@ -36,7 +36,7 @@ from shoal.gateway.guard import Guard
 from shoal.gateway.history import History
 from shoal.gateway.live import Live
 from shoal.gateway.log import Logs
-from shoal.gateway.metrics import Metrics
+from shoal.gateway.metrics import Gauge, Metrics
 from shoal.gateway.mqtt.bridge import Bridge
 from shoal.gateway.openapi import document
 from shoal.gateway.outbox import OutboxDoor, OutboxRoutes
@@ -71,14 +71,17 @@ class Gateway:
         bridge: Bridge | None = None,
         config: GatewayConfig | None = None,
         extras: Sequence[Extra] = (),
+        gauges: Callable[[], Iterable[Gauge]] = tuple,
     ) -> None:
         """The doors lead into the node; the disk has what this node keeps, and `keeps` says what
         that is; topic logs are the same of topics; the outbox takes what Spark queries publish;
-        the bridge is told of, and extras are served beside all that."""
+        the bridge is told of, and extras are served beside all that; gauges are further metrics."""
         doors = doors or Doors()
         self.address = ""
         self.feeds = Feeds()
-        self.metrics = Metrics(lambda: len(host.connections), disk, host.readiness.look)
+        self.metrics = Metrics(
+            lambda: len(host.connections), disk, host.readiness.look, gauges=gauges
+        )
         self._config = config or GatewayConfig()
         self._host = host
         self._extras = tuple(extras)

@@ -12,6 +12,7 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
+from shoal.identity.session import NO_SESSION, SessionRecord
 from shoal.identity.topics.cid import parse_cid
 from shoal.identity.topics.descriptors import EventLinking
 from shoal.kernel.access import Permission
@@ -31,6 +32,7 @@ from shoal.node.readiness import NodeReadiness
 from shoal.node.registry_role import RegistryRole
 from shoal.node.search_role import cached_hosts
 from shoal.node.searching import SearchDoors, Searching
+from shoal.node.session_file import HeldSession
 from shoal.node.storage_role import StorageRole
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
@@ -66,6 +68,7 @@ class Node(Searching):
         entropy: Entropy,
         cached: Sequence[Contact] = (),
         registry: RegistryRole | None = None,
+        session: HeldSession | None = None,
     ) -> None:
         """`cached` are nodes of the search network that caches name."""
         super().__init__()
@@ -82,6 +85,7 @@ class Node(Searching):
         parts = Parts(network, key, entropy, rng, cached, registry)
         self.tracker: Tracker | None = parts.tracker
         self.partitions = parts.partitions
+        self._terms = parts.terms
         self.storage: StorageRole | None = parts.storage
         """What makes this node a storage node, if it is one."""
         self.topic_logs: TopicLogs | None = parts.topic_logs
@@ -98,11 +102,14 @@ class Node(Searching):
             disk=parts.disk,
             access=registry,
             wanted_back=parts.wanted_back,
+            session=NO_SESSION if session is None else session.record,
         )
         """The driver underneath, for gateways and metrics."""
         self.host.listeners.append(self._notified)
         self._parts = parts
         self._checks = NodeReadiness(self.host)
+        self._session = session
+        self.host.on_replaced.append(self._session_replaced)
         self._streams: StreamNode | None = parts.streams
         self._signaller = parts.signaller
         self._history: NodeHistory | None = None
@@ -141,7 +148,8 @@ class Node(Searching):
         async with held_key(network, entropy) as held:
             registry = await RegistryRole.open(network, held.owner, held.key.address)
             try:
-                node = cls(network, held.key, entropy, await cached_hosts(network), registry)
+                cached = await cached_hosts(network)
+                node = cls(network, held.key, entropy, cached, registry, held.session)
                 node.home = held.owner.address
                 if node.keys is not None and held.owner is not held.key:
                     node.keys.stand_in_for(held.owner)
@@ -163,7 +171,7 @@ class Node(Searching):
             "search": self._search,
         }
         roles = tuple(name for name, part in parts.items() if part is not None)
-        credentials = Credentials(self._key, self._entropy, roles)
+        credentials = Credentials(self._key, self._entropy, roles, session=self.host.session)
         transports: list[Transport] = [
             WebSocketTransport(credentials, self.host, tls=tls_of(self.network)),
             *webrtc_transports(self.network, credentials, self.host, self._signaller),
@@ -184,6 +192,7 @@ class Node(Searching):
             self.keys.start(None if named is None else self.network.path(named))
         self.addresses = await self.host.open(transports, self.network.node.listen)
         if self.storage is not None:
+            self._memberships.entering = self.storage.keep
             self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
         if self.outbox is not None:
             delivery = Delivery(
@@ -290,7 +299,10 @@ class Node(Searching):
         self, stream: StreamId, content: bytes, content_type: int, partition: int, copies: int = 0
     ) -> MessageId:
         """Send one message, and have so many storage nodes keep it; used by Stream.publish."""
-        await self._publish_in(stream)
+        self.host.demand_session()
+        # Storage nodes that are known take a durable message though the tracker is silent: the
+        # others get it when that answers.
+        await self._publish_in(stream, anyway=bool(copies and self._terms.storage_of(stream)))
         await self.host.wait_for_room(PATIENCE_NS)
         self._memberships.machine  # noqa: B018  or it says why there is none
         assert self._publishing is not None  # it is there if the stream machine is
@@ -368,10 +380,22 @@ class Node(Searching):
 
     # Steps
 
-    async def _publish_in(self, stream: StreamId) -> None:
+    def _session_replaced(self, newer: SessionRecord) -> None:
+        """A newer session of our key runs: write nothing under its name any more. What this node
+        holds it still tells to those who ask it."""
+        self.host.readiness.add("identity", self.host.session_problem)
+        if self._session is not None:
+            self._session.replaced(newer)
+        problem = self.host.session_problem() or ""
+        if self.storage is not None:
+            self.storage.disk.refuse(problem)
+        if self._topics is not None:
+            self._topics.retire(problem)
+
+    async def _publish_in(self, stream: StreamId, *, anyway: bool = False) -> None:
         """Be in a stream until the end, as a publisher."""
         await self._permit_publishing(stream)
-        await self._memberships.stay_in(stream)
+        await self._memberships.stay_in(stream, anyway=anyway)
 
     async def _permit_publishing(self, stream: StreamId) -> None:
         """NotPermitted, or NotFound, unless this node may publish in a stream, whose terms are

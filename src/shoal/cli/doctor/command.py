@@ -76,6 +76,9 @@ async def _findings(config: Path) -> AsyncIterator[Finding]:
     from shoal.cli.doctor import network as examine
 
     yield await examine.key(network)
+    session = examine.session(network)
+    if session is not None:
+        yield session
     for finding in await examine.peers(network):
         yield finding
     for finding in await examine.roles(network):

@@ -22,6 +22,7 @@ from shoal.identity import PrivateKey, SystemEntropy
 from shoal.kernel.contact import Contact
 from shoal.node.credentials import key_of
 from shoal.node.network_file import GatewaySection, NetworkFile
+from shoal.node.session_file import read_session
 from shoal.protocols.streams.config import NodeConfig
 from shoal.registry.chain import Block
 from shoal.runtime.readiness import Readiness
@@ -55,6 +56,25 @@ async def key(network: NetworkFile) -> Finding:
             f"run `chmod go-w {folder}`",
         )
     return ok("key", f"{show_node_id(found.address)} in {path}")
+
+
+def session(network: NetworkFile) -> Finding | None:
+    """Whether another copy of this node has taken its place, as the node itself was told. What a
+    copy that runs elsewhere was told is in its own folder."""
+    if network.node.key is None:
+        return None
+    state = read_session(network.path(network.node.key))
+    if state is None:
+        return None
+    if state.replaced_by:
+        return problem(
+            "session",
+            "a newer session of this key ran elsewhere while this node did, which publishes and"
+            " keeps nothing since then",
+            "one key is one node: stop the other one and restart this one, or give one of them a"
+            " key of its own (`shoal key new`)",
+        )
+    return ok("session", "the newest of its key, as far as this node was told")
 
 
 async def peers(network: NetworkFile) -> list[Finding]:
@@ -210,7 +230,17 @@ def chain_age(block: Block, where: str, now_s: float) -> Finding:
 
 
 def folders(network: NetworkFile) -> Iterator[Finding]:
-    """What the node keeps can be written."""
+    """What the node keeps can be written, and is there if it ever was."""
+    if network.storage is not None and network.storage.create is None:
+        from shoal.node.storage_role import is_missing
+
+        if is_missing(network, network.storage):
+            yield problem(
+                "store",
+                f"there is none in {network.path(network.storage.folder)}, and this key has had one"
+                " there",
+                "mount its disk, or restore a backup; or write create = true under [storage]",
+            )
     sections = (network.storage, network.topics, network.outbox)
     for section in sections:
         if section is not None:
