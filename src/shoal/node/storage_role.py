@@ -147,8 +147,14 @@ class StorageRole:
     # Steps
 
     def _check(self) -> str | None:
-        problem = self.problem
-        return None if problem is None else f"nothing can be stored: {problem}"
+        if self.problem is not None:
+            return f"nothing can be stored: {self.problem}"
+        if self.store.retention_waits:
+            return (
+                "messages have expired by the system clock alone, and it was set not long ago, or"
+                " is off: they stay until it is right. Set the clock"
+            )
+        return None
 
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:

@@ -10,12 +10,14 @@ from shoal.base.errors import MalformedMessage, OversizedMessage
 from shoal.kernel.codec import STREAMS
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.messages import (
+    CLOCK_MESSAGES,
     KEY_MESSAGES,
     NODE_MESSAGES,
     READER_MESSAGES,
     SIGNAL_MESSAGES,
     TRACKER_MESSAGES,
     Announce,
+    AskTime,
     Close,
     Expect,
     Feed,
@@ -41,6 +43,7 @@ from shoal.protocols.streams.messages import (
     Signalled,
     Status,
     StorageNodes,
+    TellTime,
     Want,
 )
 
@@ -72,6 +75,8 @@ AnyMessage = (
     | FindHolders
     | KeyHolders
     | Expect
+    | AskTime
+    | TellTime
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -83,7 +88,12 @@ class StreamsCodec:
 
     number = STREAMS
     messages: tuple[type, ...] = (
-        NODE_MESSAGES + TRACKER_MESSAGES + SIGNAL_MESSAGES + READER_MESSAGES + KEY_MESSAGES
+        *NODE_MESSAGES,
+        *TRACKER_MESSAGES,
+        *SIGNAL_MESSAGES,
+        *READER_MESSAGES,
+        *KEY_MESSAGES,
+        *CLOCK_MESSAGES,
     )
 
     def encode(self, message: Any) -> bytes:
