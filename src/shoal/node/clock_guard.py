@@ -141,7 +141,7 @@ class ClockGuard:
             problem = self.problem()
             if self._disk is not None:
                 self._disk.wall_is_wrong = self.wrong
-            if self._compared is None:
+            if self._compared is None and problem is not None:
                 self._host.command(self._machine, CompareClocks())
             if (problem is None) != (self._said is None):
                 if problem is None:

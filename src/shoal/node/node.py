@@ -188,7 +188,6 @@ class Node(Searching):
             named = self.network.node.key if self.home == self.id else None
             self.keys.start(None if named is None else self.network.path(named))
         self.addresses = await self.host.open(transports, self.network.node.listen)
-        self.clock.start()
         if self.storage is not None:
             self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
         if self.outbox is not None:
@@ -218,6 +217,7 @@ class Node(Searching):
             checks.search(parts.search)
         if self.registry is not None:
             checks.registry(self.registry)
+        self.clock.start()
         checks.start()
 
     async def close(self) -> None:

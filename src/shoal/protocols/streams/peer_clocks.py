@@ -47,6 +47,9 @@ class ClockConfig(msgspec.Struct, frozen=True):
     """Between two rounds while all is well: clocks drift by seconds a day, and a step is noticed
     without others. Thousands of nodes may ask one storage node, which is dialled for that."""
 
+    first_ns: int = 10 * S_NS
+    """The first round comes within this time after the start, or before anything is published."""
+
     again_ns: int = 5 * S_NS
     """Between two rounds while nobody has answered, or our time is off."""
 
@@ -138,7 +141,8 @@ class PeerClocks:
             case CommandIssued(CompareClocks()):
                 return self._begin(now_ns)
             case Started():
-                return self._begin(now_ns)
+                # Thousands may start at once; whoever publishes has them asked at once.
+                return [SetTimer(ASK, self._rng.randrange(self.config.first_ns))]
             case _:
                 return []
 
