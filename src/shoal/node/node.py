@@ -17,6 +17,7 @@ from shoal.identity.topics.cid import parse_cid
 from shoal.identity.topics.descriptors import EventLinking
 from shoal.kernel.access import Permission
 from shoal.kernel.contact import Contact
+from shoal.node.clock_guard import ClockGuard
 from shoal.node.credentials import tls_of
 from shoal.node.equivocations import Equivocations
 from shoal.node.held_key import held_key
@@ -109,6 +110,10 @@ class Node(Searching):
         self.host.listeners.append(self._notified)
         self._parts = parts
         self._checks = NodeReadiness(self.host)
+        limit_ns = int(network.node.clock_limit_s * S_NS)
+        disk = None if parts.storage is None else parts.storage.disk
+        self.clock = ClockGuard(self.host, parts.clocks, limit_ns, disk)
+        """Whether the time of day of this node can be believed."""
         self._session = session
         self.host.on_replaced.append(self._session_replaced)
         self._streams: StreamNode | None = parts.streams
@@ -124,6 +129,7 @@ class Node(Searching):
             self._publishing = Publishing(
                 self.host, lambda: self._memberships.machine, self._history
             )
+            self._publishing.clock = self.clock
             if parts.exchange is not None and registry is not None:
                 keys = (parts.exchange, self._history, registry.registry, key, entropy)
                 self.keys = NodeKeys(self.host, *keys, self._publishing.announce)
@@ -203,7 +209,7 @@ class Node(Searching):
             delivery = Delivery(
                 self.host, self._memberships.machine, self.history, self._publish_in, self.keys
             )
-            self.outbox.start(delivery, self.host.now_ns, self._permit_publishing)
+            self.outbox.start(delivery, self.host, self.clock, self._permit_publishing)
             self.host.readiness.add("outbox", self.outbox.check)
         if self._topics is not None and self.network.topics is not None:
             self._topics.keep(map(parse_cid, self.network.topics.pinned))
@@ -236,6 +242,7 @@ class Node(Searching):
             checks.search(parts.search)
         if self.registry is not None:
             checks.registry(self.registry)
+        self.clock.start()
         checks.start()
 
     async def close(self) -> None:
@@ -253,7 +260,7 @@ class Node(Searching):
                 stack.push_async_callback(self._topics.close)
             if self._history is not None:
                 stack.callback(self._history.close)
-            for part in (self._checks, self.keys, self.topic_logs, self.outbox):
+            for part in (self._checks, self.clock, self.keys, self.topic_logs, self.outbox):
                 if part is not None:
                     stack.push_async_callback(part.close)
 

@@ -170,7 +170,14 @@ class StorageRole:
 
     def _check(self) -> str | None:
         problem = self.disk.problem
-        return self.problem if problem is None else f"nothing can be stored: {problem}"
+        if problem is not None:
+            return f"nothing can be stored: {problem}"
+        if self.store.retention_waits:
+            return (
+                "messages have expired by the system clock alone, and it was set not long ago, or"
+                " is off: they stay until it is right. Set the clock"
+            )
+        return self.problem
 
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:
