@@ -131,7 +131,7 @@ class RuntimeHost(Host):
         self._doors: list[Listener] = []
         self._dialler = Dialler((), rng)
         self._running = False
-        self._room = Room()
+        self._room = Room(lambda: len(self.connections), self._loop.time)
 
     # Life
 
