@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal.cli.progress import ProgressLine
+
 if TYPE_CHECKING:
+    from shoal.node.network_file import NetworkFile
+    from shoal.storage.checking import Checked
     from shoal.storage.store import Store
 
 storage = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Look after the store of a storage node.\n\nExample: shoal storage new-log store",
+    help="Look after the store of a storage node.\n\nExample: shoal storage verify",
 )
 
 Config = Annotated[
@@ -25,6 +31,142 @@ Folder = Annotated[
     typer.Argument(metavar="[FOLDER]", help="The store.", show_default="that of the network file"),
 ]
 SHOAL_TOML = Path("shoal.toml")
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
+
+STUCK_S = 90.0  # without a row: a peer that is away is dialled again every 5 to 10 s
+
+
+@storage.command()
+def verify(folder: Folder = None, config: Config = SHOAL_TOML, as_json: Json = False) -> None:
+    """Read every row of a store, and check every signature. The node may run; if it does not, every
+    page of the file is checked, too. Ends with 1 if anything is damaged.
+
+    Example: shoal storage verify --json
+    """
+    from shoal.base.errors import UsageError
+    from shoal.identity import SystemEntropy
+    from shoal.storage.checking import check_store
+    from shoal.storage.errors import StoreInUse
+    from shoal.storage.folder import FolderLock
+    from shoal.storage.opening import verify_pages
+    from shoal.storage.store import Store
+
+    folder = _store_in(_folder(folder, config))
+    try:
+        lock = FolderLock(folder)
+    except StoreInUse:
+        pages = "not checked: a node is using the file"
+    else:
+        try:
+            verify_pages(folder)
+        finally:
+            lock.release()
+        pages = "all as they should be"
+    try:
+        with Store(folder, SystemEntropy(), readonly=True) as store:
+            with ProgressLine(f"{folder}") as line:
+                checked = check_store(store, line.update)
+            log = store.log
+    except PermissionError as error:
+        raise UsageError(f"{folder} cannot be read: {error.strerror}") from error
+    _tell(folder, str(log), checked, pages, as_json)
+    if not checked.is_whole:
+        raise typer.Exit(1)
+
+
+@storage.command()
+def repair(config: Config = SHOAL_TOML, as_json: Json = False) -> None:
+    """Put a store right: first what needs no other node, then rows are fetched from the stream's
+    other storage nodes, which have copies of the log. Stop the node first; this runs it without its
+    doors until every row is there. Ends with 1 if some could not be had.
+
+    Example: shoal storage repair
+    """
+    import asyncio
+
+    asyncio.run(_repair(config, as_json))
+
+
+async def _repair(config: Path, as_json: bool) -> None:
+    from shoal.node import Node
+    from shoal.node.network_file import load_network_file
+    from shoal.storage.checking import check_store
+
+    folder = _folder(None, config)
+    with _open(folder) as store:
+        changed = store.put_right()
+        with ProgressLine(f"{folder}") as line:
+            checked = check_store(store, line.update)
+        log = store.log
+    missing = [row for row in checked.bad if row.own and row.log == log]
+    if changed:
+        print(f"{changed:,} rows were put right without others", file=sys.stderr)
+    if missing:
+        async with Node.open(_without_doors(load_network_file(config))) as node:
+            assert node.storage is not None
+            damage = node.storage.store.damage
+            for row in missing:
+                node.storage.store.unread(row.stream, row.partition, row.seq)
+            await _until_no_more(lambda: len(damage), "for copies of damaged rows", STUCK_S)
+        with _open(folder) as store, ProgressLine(f"{folder}") as line:
+            checked = check_store(store, line.update)
+    _tell(folder, str(log), checked, "all as they should be", as_json)
+    if not checked.is_whole:
+        raise typer.Exit(1)
+
+
+async def _until_no_more(left: Callable[[], int], what: str, patience_s: float) -> int:
+    """Wait until nothing is left, or nothing has changed for a while; what is left then."""
+    import asyncio
+
+    from shoal.cli.waiting import waiting
+
+    async with waiting(what):
+        before, since_s = left(), time.monotonic()
+        while before and time.monotonic() - since_s < patience_s:
+            await asyncio.sleep(0.1)
+            if (now := left()) != before:
+                before, since_s = now, time.monotonic()
+    return before
+
+
+def _without_doors(network: NetworkFile) -> NetworkFile:
+    """The same node, with whom nobody speaks but other nodes."""
+    from msgspec.structs import replace
+
+    return replace(network, gateway=None, mqtt=None, outbox=None)
+
+
+def _tell(folder: Path, log: str, checked: Checked, pages: str, as_json: bool) -> None:
+    import msgspec
+
+    if as_json:
+        rows = [{**msgspec.to_builtins(row), "log": str(row.log)} for row in checked.bad]
+        found = {
+            "store": str(folder),
+            "log": log,
+            "pages": pages,
+            "rows": checked.rows,
+            "damaged": checked.damaged,
+            "unnamed": checked.unnamed,
+            "lost": checked.lost,
+            "bad": rows,
+        }
+        print(msgspec.json.encode(found).decode())
+        return
+    for row in checked.bad:
+        print(
+            f"log {row.log}, {row.stream}, partition {row.partition}, row {row.seq}: {row.problem}"
+        )
+    if checked.unnamed:
+        print(f"{checked.unnamed:,} messages that no row names")
+    lost = f", {checked.lost:,} lost by the nodes whose they are" if checked.lost else ""
+    print(f"pages: {pages}", file=sys.stderr)
+    print(f"{checked.rows:,} rows, {checked.damaged:,} damaged{lost}", file=sys.stderr)
+    if not checked.is_whole:
+        print("stop the node and run `shoal storage repair`", file=sys.stderr)
 
 
 @storage.command("new-log")
@@ -66,17 +208,24 @@ def _folder(folder: Path | None, config: Path) -> Path:
     return folder
 
 
-def _open(folder: Path) -> Store:
-    """The store in a folder, of which this process is the owner; never a new one."""
-    from shoal.base.errors import NotFound, UsageError
-    from shoal.identity import SystemEntropy
-    from shoal.storage.errors import StoreInUse
+def _store_in(folder: Path) -> Path:
+    """The folder, if there is a store in it; none is ever made here."""
+    from shoal.base.errors import NotFound
     from shoal.storage.folder import data_file
-    from shoal.storage.store import Store
 
     if not data_file(folder).exists():
         raise NotFound(f"there is no store in {folder}: name the folder of one")
+    return folder
+
+
+def _open(folder: Path) -> Store:
+    """The store in a folder, of which this process is the owner; never a new one."""
+    from shoal.base.errors import UsageError
+    from shoal.identity import SystemEntropy
+    from shoal.storage.errors import StoreInUse
+    from shoal.storage.store import Store
+
     try:
-        return Store(folder, SystemEntropy())
+        return Store(_store_in(folder), SystemEntropy())
     except StoreInUse as error:
         raise UsageError(f"{error}; stop the node first, and start it again afterwards") from None
