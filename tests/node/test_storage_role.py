@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from shoal.base.units import S_NS
+from shoal.cli.gateway_opening import gauges_of
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
 from shoal.node import Last, NetworkFile, Node, storage_role
 from shoal.node.network_file import NodeSection, StorageSection, TrackerSection
@@ -97,6 +98,83 @@ def test_two_storage_nodes_end_up_with_the_same(tmp_path: Path) -> None:
             )
             for store in (one.storage.store, two.storage.store):
                 store.check_invariants()
+
+    run(main())
+
+
+def test_a_node_kept_for_all_keeps_what_somebody_publishes(tmp_path: Path) -> None:
+    """Nobody says durable, and the messages are there before storage has heard of the stream."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        async with town.open("tracker"), town.open("one") as keeper, town.open() as alice:
+            assert keeper.storage is not None
+            stream = await alice.open_stream(STREAM)
+            for number in range(100):
+                await stream.publish(number)
+            await until_stored(keeper, 100)
+            assert [m.content async for m in stream.read()] == list(range(100))
+            ours = await keeper.open_stream(STREAM + "/own")
+            await ours.publish("of the storage node itself")
+            await until_stored(keeper, 101)
+
+    run(main())
+
+
+def test_streams_that_one_node_of_all_was_told_of_come_to_the_other(tmp_path: Path) -> None:
+    """The publisher is gone before the second storage node is there; and the metrics say so."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two")
+        async with town.open("one") as one:
+            async with town.open("tracker"), town.open() as alice:
+                for number in range(3):
+                    stream = await alice.open_stream(f"{STREAM}/{number}")
+                    await stream.publish(number, durable=True)
+            async with town.open("tracker"), town.open("two") as two:
+                await until_stored(two, 3)
+                async with asyncio.timeout(20):
+                    while any(gauge.value for gauge in gauges_of(one)):
+                        await asyncio.sleep(0.02)
+                names = [gauge.name for gauge in gauges_of(one)]
+                assert "storage_single_copies" in names
+                assert one.storage is not None
+                assert two.storage is not None
+                for number in range(3):
+                    id = f"{STREAM}/{number}"
+                    assert contents_of(one.storage.store, id) == contents_of(two.storage.store, id)
+
+    run(main())
+
+
+def test_a_silent_tracker_stops_neither_durable_messages_nor_history(tmp_path: Path) -> None:
+    """Its links are up, and it says nothing: as if it were stopped by a signal."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        async with (
+            town.open("tracker") as tracker,
+            town.open("one"),
+            town.open() as alice,
+            town.open() as bob,
+        ):
+            assert tracker.tracker is not None
+            known = await alice.open_stream(STREAM)
+            await known.publish(0)
+            with mock.patch.object(tracker.tracker, "handle", return_value=[]):
+                async with asyncio.timeout(20):
+                    for number in range(1, 20):
+                        await known.publish(number, durable=True)
+                    fresh = await alice.open_stream(STREAM + "/fresh")
+                    await fresh.publish("new", durable=True)
+                    theirs = await bob.open_stream(fresh.id)
+                    assert [m.content async for m in theirs.read()] == ["new"]
+                    read = [m.content async for m in known.read()]
+                    assert read[-19:] == list(range(1, 20))
+            async with theirs.subscribe() as live:  # and it goes on as if nothing had been
+                await fresh.publish("after")
+                got = contents(await take(live, 1))
+                assert got[-1] in ("new", "after")
 
     run(main())
 

@@ -324,6 +324,23 @@ def test_one_that_cannot_be_stored_does_not_cost_the_others_a_sync_each(disk: St
     assert append.call_count <= 2 * len(sent).bit_length()
 
 
+def test_a_disk_that_refuses_stores_nothing_and_still_answers(
+    disk: StoreDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another node writes under this log's name: a row here would have a number of a row there."""
+    before, later, copied = messages(3)
+    assert isinstance(work(disk, keep(before))[0], Stored)
+    disk.refuse("a newer session runs elsewhere")
+    for effect in (keep(later, "mine"), replica("theirs", copied)):
+        assert work(disk, effect) == [StoreFailed(effect.token, DISK_FAILED)]
+    assert disk.problem == disk.refused == "a newer session runs elsewhere"
+    assert "nothing can be stored" in caplog.text
+    (loaded,) = work(disk, Load(encode(Retain()), "retain"))
+    assert isinstance(loaded, Loaded)
+    assert loaded.value is not None
+    assert [head.last for head in disk.store.stream_heads(STREAM)[0].logs.values()] == [1]
+
+
 # A store that is not there any more
 
 

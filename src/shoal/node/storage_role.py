@@ -3,14 +3,14 @@
 It is an ordinary member of those streams: what it takes goes to the storage machine, in no order,
 whatever the subscribers of the same node want. Streams that the network file names are joined at
 the start, and so are those that the store holds already, and those that the registry says it is to
-keep, when it says so; where the settings of "*" name this node, another one is joined when a
-publisher first asks to have it kept.
+keep, when it says so; where the settings of "*" name this node, another one is joined when its
+tracker or another storage node says that there is one, or a publisher asks to have it kept.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,7 +28,12 @@ from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import MessageTaken
 from shoal.protocols.streams.history.kept import is_topic
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
-from shoal.protocols.streams.history.sync import FollowStream, StorageSync
+from shoal.protocols.streams.history.sync import (
+    FollowNodes,
+    FollowStream,
+    StorageSync,
+    StreamListed,
+)
 from shoal.protocols.topics.state import is_allowed
 from shoal.runtime import RuntimeHost
 from shoal.storage.config import Retention, StoreConfig
@@ -57,6 +62,7 @@ class StorageRole:
         node: NodeId,
         entropy: Entropy,
         access: AccessTable | None = None,
+        trackers: Sequence[Contact] = (),
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
         self.store = open_store(terms.network, section, entropy)
@@ -78,6 +84,8 @@ class StorageRole:
             access=access,
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
+            took=self.sync.stored,
+            is_tracker={contact.node: None for contact in trackers}.__contains__,
         )
         self._terms = terms
         self._node = node
@@ -122,6 +130,10 @@ class StorageRole:
         """The host runs: keep what is to be kept. `join` takes the node into a stream."""
         self._host, self._join = host, join
         host.listeners.append(self._notified)
+        host.readiness.add("storage", self._check)
+        beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
+        if any(contact.node == self._node for contact in beside):
+            host.command(self.sync, FollowNodes(beside))
         named = [s.id for s in self._terms.network.streams if s.id != ANY_STREAM]
         held = [stream for stream, _ in self.store.places()]
         for stream in [*map(parse_stream_id, named), *held, *self._terms.streams]:
@@ -151,11 +163,17 @@ class StorageRole:
 
     # Steps
 
+    def _check(self) -> str | None:
+        problem = self.disk.problem
+        if problem is not None:
+            return f"nothing can be stored: {problem}"
+        return self.store.damage.problem
+
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:
             if event.message.id.stream in self.streams and self._host is not None:
                 self._host.command(self.machine, KeepMessage(event.message))
-        elif type(event) is StreamWanted:
+        elif type(event) in (StreamWanted, StreamListed):
             self.keep(event.stream)
 
     def _permits(self, event: EventDescriptor) -> bool:

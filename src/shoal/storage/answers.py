@@ -14,8 +14,10 @@ from shoal.protocols.streams.history.disk import (
     DiskAnswer,
     FindDamaged,
     FindLast,
+    FindMissing,
     Lacking,
     Lacks,
+    Missing,
 )
 from shoal.protocols.streams.history.messages import (
     BEHIND,
@@ -37,9 +39,11 @@ from shoal.protocols.streams.history.messages import (
 )
 from shoal.protocols.streams.history.sync_messages import (
     HEADS_MAX,
+    LISTED_STREAMS_MAX,
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     PlaceHeads,
     RowName,
     SeqMessage,
@@ -47,6 +51,7 @@ from shoal.protocols.streams.history.sync_messages import (
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 from shoal.protocols.streams.history.tail import LOST, body_digest
 from shoal.storage.reading import Page, PageLimits
@@ -75,7 +80,9 @@ class Answers:
             AskHeads: self._stream_heads,
             AskRows: self._rows,
             AskMessages: self._messages,
+            AskStreams: self._streams,
             Lacking: self._lacking,
+            FindMissing: self._missing,
             FindDamaged: self._damaged,
         }
 
@@ -177,6 +184,16 @@ class Answers:
                 places.append(PlaceHeads(stream, partition, horizon_ms, heads[:HEADS_MAX]))
         return TellHeads(question.request, self._store.log.bytes, tuple(places), False)
 
+    def _streams(self, question: AskStreams) -> TellStreams:
+        own = self._store.log.bytes
+        # Numbers have 32 bits in a store; streams begin at 0, so `after` is one more than the last.
+        after = min(question.after, 2**32 - 1) if question.log == own else 0
+        found = self._store.streams_after(after - 1, LISTED_STREAMS_MAX + 1)
+        page = found[:LISTED_STREAMS_MAX]
+        last = page[-1][0] + 1 if page else after
+        names = tuple(stream for _, stream in page)
+        return TellStreams(question.request, own, names, last, len(found) > len(page))
+
     def _rows(self, question: AskRows) -> TellRows | SyncRefused:
         log, stream, partition = UUID(bytes=question.log), question.stream, question.partition
         after = question.after_seq
@@ -232,6 +249,10 @@ class Answers:
             rows.setdefault(_id(question, row), row)
         lacking = self._store.lacking([Claim(id, row.digest) for id, row in rows.items()])
         return Lacks(tuple(rows[id].seq for id in lacking))
+
+    def _missing(self, question: FindMissing) -> Missing:
+        missing = dict.fromkeys(self._store.missing(question.ids))
+        return Missing(tuple([at for at, id in enumerate(question.ids) if id in missing]))
 
     def _damaged(self, question: FindDamaged) -> DamagedRows | None:
         found = self._store.damaged_rows(DAMAGED_MAX)

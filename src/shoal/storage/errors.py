@@ -38,7 +38,13 @@ class LogDiverged(RemoteError):
 
 
 class OutboxFull(StoreError):
-    """No room in an outbox now; there will be when what is sealed has been published."""
+    """No room in an outbox now: sealed rows are not yet published, or another batch has the room.
+    It is worth trying again."""
+
+    def __init__(self, text: str, *, publishing: bool = False) -> None:
+        super().__init__(text)
+        self.publishing = publishing
+        """Room comes back as sealed rows are published."""
 
 
 class OutboxTooSmall(StoreError):
@@ -47,6 +53,11 @@ class OutboxTooSmall(StoreError):
 
 class Fenced(UsageError):
     """A newer run of the same query has taken over: whoever hears this must stop."""
+
+
+class NotAReplay(UsageError):
+    """A batch was sealed before, and this is not the same batch: the checkpoint was restored, or
+    the query gives other rows than it did."""
 
 
 class NotStaged(UsageError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import islice
 from uuid import UUID
 
 from shoal.base.errors import UsageError
@@ -54,6 +55,16 @@ class Names:
         number, partition = split_place(place)
         raw = txn.get(number_bytes(number), b"", db=self._tables.stream_names)
         return StreamId(raw.decode()), partition
+
+    def after(self, txn: Txn, number: int, limit: int) -> list[tuple[int, StreamId]]:
+        """The next streams after a number, in the order in which they were first seen."""
+        found: list[tuple[int, StreamId]] = []
+        with txn.cursor(self._tables.stream_names) as cursor:
+            if not cursor.set_range(number_bytes(number + 1)):
+                return found
+            for key, name in islice(cursor.iternext(), limit):
+                found.append((number_of(key), StreamId(name.decode())))
+        return found
 
     def log(self, txn: Txn, log: LogId) -> int | None:
         """A log's number, if any of it was ever here."""

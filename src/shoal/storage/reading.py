@@ -18,6 +18,7 @@ from shoal.protocols.streams.history.tail import LOST, body_digest
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
 from shoal.storage.layout import (
+    OWN,
     PLACE_BYTES,
     Message,
     Place,
@@ -25,9 +26,11 @@ from shoal.storage.layout import (
     Txn,
     chain_of,
     end_of,
+    head_key,
     id_of,
     position_key,
     publisher_of,
+    read_head,
     read_message,
     tail_of,
     timestamp_of,
@@ -157,6 +160,16 @@ class Reader:
         while start < len(ids):
             page, start = self._database.read(self._get, ids, start)
             yield page
+
+    def is_missing(self, txn: Txn, id: MessageId) -> bool:
+        """Whether a message is not held, and retention has not let go of it either."""
+        place = self._names.place(txn, id.stream, id.partition)
+        if place is None:
+            return True
+        if txn.get(place + tail_of(id), db=self._database.tables.messages) is not None:
+            return False
+        head = read_head(txn.get(head_key(place, OWN), db=self._database.tables.heads))
+        return id.timestamp_ms >= head.horizon_ms
 
     def lacking(self, claims: Iterable[Claim]) -> list[MessageId]:
         """Ids that are not held, or held with another body than claimed."""

@@ -24,7 +24,7 @@ from shoal.storage.logs import Logs, PlaceHeads, heads_from
 from shoal.storage.names import Names
 from shoal.storage.reading import LastScan, Page, PageLimits, Reader, in_log, matching
 from shoal.storage.replicas import ReplicaIngest, advance, check_range
-from shoal.storage.retention import Retainer
+from shoal.storage.retention import Retainer, newest_ingest
 from shoal.storage.rows import (
     Appended,
     Claim,
@@ -71,6 +71,8 @@ class Store:
         self._logs = Logs(self._database, self._names, config)
         self._leases = Leases(self._database, self._names, self._logs, config)
         self._retainer = Retainer(self._database, config)
+        self.newest_ingest_ns: int = self._database.read(newest_ingest, self._tables)
+        """When the newest row of the own log came in."""
         self.damage = self._database.damage
         """What was met that cannot be read."""
 
@@ -110,6 +112,7 @@ class Store:
         self._logs.begin_new(log, now_ns, None if keep_old else self._database.new_log_id())
         self._database.log = log
         self._retainer.rows_given_up()  # a pass over everything: it goes by other times now
+        self.newest_ingest_ns = min(self.newest_ingest_ns, now_ns)
         return log
 
     # Writing
@@ -127,7 +130,7 @@ class Store:
             return results
 
         appended = self._database.write(work)
-        self._retainer.appended(now_ns)
+        self._came_in(now_ns)
         return appended
 
     def append_replica(
@@ -152,7 +155,7 @@ class Store:
             return ingest.append(log, stream, partition, rows)
 
         appended = self._database.write(work)
-        self._retainer.appended(now_ns)
+        self._came_in(now_ns)
         return appended
 
     def advance_replica(self, log: LogId, stream: StreamId, partition: int, first: int) -> bool:
@@ -331,8 +334,32 @@ class Store:
         return self._leases.all()
 
     def retain(self, now_ns: int) -> RetentionStep:
-        """One step of retention: a bounded number of messages in one transaction."""
+        """One step of retention: a bounded number of messages in one transaction, by a time that
+        is right."""
         return self._retainer.step(now_ns)
+
+    def begin_time(self, now_ns: int, wall_ns: int) -> None:
+        """From here on a monotonic time is counted, for `retain_carefully`."""
+        self._retainer.begin_time(now_ns, wall_ns)
+
+    def retain_carefully(self, now_ns: int, wall_ns: int, *, settled: bool) -> RetentionStep:
+        """The same by a monotonic time, and the time of day, which may be wrong (retention.py)."""
+        return self._retainer.careful_step(now_ns, wall_ns, settled=settled)
+
+    @property
+    def certain_ns(self) -> int | None:
+        """The time that has certainly passed, as Unix time; None before the first step."""
+        return self._retainer.certain_ns
+
+    @property
+    def uncertain_ns(self) -> int:
+        """By how much the time of day is ahead of it."""
+        return self._retainer.uncertain_ns
+
+    @property
+    def retention_waits(self) -> bool:
+        """Whether messages have expired by a time of day that is not to be trusted now."""
+        return self._retainer.waits
 
     # Anti-entropy
 
@@ -346,10 +373,23 @@ class Store:
 
         return self._database.read(work)
 
+    def streams_after(self, number: int, limit: int) -> list[tuple[int, StreamId]]:
+        """The next streams after a number, in the order in which they first had a row here."""
+        return self._database.read(lambda txn: self._names.after(txn, number, limit))
+
     def lacking(self, claims: Sequence[Claim]) -> list[MessageId]:
         """Ids of these that are not held, or held with another body than the claim's digest."""
         self._check_claims(len(claims))
         return self._reader.lacking(claims)
+
+    def missing(self, ids: Sequence[MessageId]) -> list[MessageId]:
+        """Those of these that are not held, and that retention has not let go of."""
+        self._check_claims(len(ids))
+
+        def work(txn: Txn) -> list[MessageId]:
+            return [id for id in ids if self._reader.is_missing(txn, id)]
+
+        return self._database.read(work)
 
     # The store itself
 
@@ -374,6 +414,10 @@ class Store:
     def check_invariants(self) -> None:
         """Read everything, and raise InvariantViolated if anything contradicts anything."""
         audit(self._database)
+
+    def _came_in(self, now_ns: int) -> None:
+        self._retainer.appended(now_ns)
+        self.newest_ingest_ns = max(self.newest_ingest_ns, now_ns)
 
     def _check_batch(self, messages: Sequence[VerifiedMessage | None]) -> None:
         rows_max, bytes_max = self._config.batch_rows_max, self._config.batch_bytes_max

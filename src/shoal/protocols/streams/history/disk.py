@@ -31,11 +31,13 @@ from shoal.protocols.streams.history.sync_messages import (
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     RowName,
     SyncRefused,
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 
 
@@ -75,12 +77,25 @@ class FindLast(msgspec.Struct, frozen=True, array_like=True, tag=44, gc=False):
     """How many transactions it has had."""
 
 
-class FindDamaged(msgspec.Struct, frozen=True, array_like=True, tag=45, gc=False):
+class FindMissing(msgspec.Struct, frozen=True, array_like=True, tag=45, gc=False):
+    """Asked by the own node: which of these messages are not held, though retention has not let go
+    of them?"""
+
+    ids: tuple[MessageId, ...]
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True, tag=46, gc=False):
+    """The answer: their places among those that were asked for."""
+
+    at: tuple[int, ...]
+
+
+class FindDamaged(msgspec.Struct, frozen=True, array_like=True, tag=47, gc=False):
     """Asked by the own node: rows of the own log that cannot be read, to be asked for elsewhere.
     Each time others are told, as long as there are others."""
 
 
-class DamagedRows(msgspec.Struct, frozen=True, array_like=True, tag=46, gc=False):
+class DamagedRows(msgspec.Struct, frozen=True, array_like=True, tag=48, gc=False):
     """The answer: rows of one place, or none."""
 
     stream: WireStreamId
@@ -98,9 +113,11 @@ DiskQuestion: TypeAlias = (
     | AskHeads
     | AskRows
     | AskMessages
+    | AskStreams
     | Lacking
     | Retain
     | FindLast
+    | FindMissing
     | FindDamaged
 )
 DiskAnswer: TypeAlias = (
@@ -112,10 +129,12 @@ DiskAnswer: TypeAlias = (
     | TellHeads
     | TellRows
     | TellMessages
+    | TellStreams
     | SyncRefused
     | Lacks
     | Retained
     | FindLast
+    | Missing
     | DamagedRows
     | None
 )

@@ -3,9 +3,9 @@
     heads -> our heads -> for each log we are behind in, in turn:
         rows -> which are lacking? -> messages -> signatures -> Store -> next log
 
-until nothing is left that the heads told of. Then, if rows of our own log are damaged, its copy
-there is asked for them: messages -> signatures -> Store. The round is the token of its own slow
-work.
+until nothing is left that the heads told of; then the streams are listed that we may not have heard
+of. Last, if rows of our own log are damaged, its copy there is asked for them: messages ->
+signatures -> Store. The round is the token of its own slow work.
 """
 
 from __future__ import annotations
@@ -38,18 +38,25 @@ from shoal.protocols.streams.history.sync_messages import (
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     PlaceHeads,
     SyncRefused,
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 from shoal.protocols.streams.history.tail import Lie, Page, Tail, page_of
 
-_ANSWER_OF: dict[type, type] = {AskHeads: TellHeads, AskRows: TellRows, AskMessages: TellMessages}
+_ANSWER_OF: dict[type, type] = {
+    AskHeads: TellHeads,
+    AskRows: TellRows,
+    AskMessages: TellMessages,
+    AskStreams: TellStreams,
+}
 
 Spot: TypeAlias = tuple[int, int]  # in a list of streams: which of them, and which partition
-Question: TypeAlias = AskHeads | AskRows | AskMessages
+Question: TypeAlias = AskHeads | AskRows | AskMessages | AskStreams
 
 
 class Round:
@@ -71,12 +78,15 @@ class Round:
         """Rows that were stored."""
         self.left: dict[StreamId, None] = {}
         """Streams of which something is left for the next round."""
+        self.listed: list[StreamId] = []
+        """Streams that the peer says it holds."""
         self.tails: deque[Tail] = deque()
         self.page: Page | None = None
         self._followed = followed
         self._permits = permits
         self._config = followed.config
         self._streams = tuple(peer.streams)
+        self._list_pages = followed.config.listed_pages_max  # that may be asked for still
         self._spot: Spot = (0, 0)  # heads are known of what lies before
         self._asked: Question | None = None
         self._told: TellHeads | None = None
@@ -92,6 +102,11 @@ class Round:
     def through(self) -> tuple[StreamId, ...]:
         """Streams that the peer has nothing more of, or only what it lies about."""
         return tuple([s for s in self._streams[: self._spot[0]] if s not in self.left])
+
+    @property
+    def is_listing(self) -> bool:
+        """All logs were gone through, and only the list of streams is asked for."""
+        return isinstance(self._asked, AskStreams)
 
     def begin(self, now_ns: int) -> list[Effect]:
         """The first question."""
@@ -112,6 +127,8 @@ class Round:
         effects: list[Effect] = [CancelTimer(("answer", self.peer.node))]
         try:
             match message, asked:
+                case TellStreams(), _:
+                    effects.extend(self._list(message))
                 case TellHeads(), _:
                     effects.extend(self._heads(message))
                 case TellRows(), AskRows():
@@ -198,6 +215,9 @@ class Round:
         if self.tails:
             return self._ask(self.tails[0].ask(self.peer.request + 1, self._config.rows_max))
         streams = self._asked_streams()
+        peer = self.peer
+        if not streams and self._list_pages and (peer.named or not self.nothing_kept):
+            return self._ask(AskStreams(peer.request + 1, peer.listing, peer.listed))
         if not streams and self._has_damage() and not self._mending:
             self._mending = True
             return [Load(encode(FindDamaged()), self)]
@@ -218,6 +238,19 @@ class Round:
     def _asked_streams(self) -> tuple[StreamId, ...]:
         number = self._spot[0]
         return self._streams[number : number + self._config.polled_streams_max]
+
+    # Streams
+
+    def _list(self, told: TellStreams) -> list[Effect]:
+        peer = self.peer
+        before = peer.listed if told.own == peer.listing else 0
+        peer.listing, peer.listed = told.own, told.last
+        self.listed.extend(told.streams)
+        self._list_pages = self._list_pages - 1 if told.more else 0
+        if told.more and told.last <= before:
+            self._list_pages = 0  # or it would be asked for the same page without end
+            return [Rejected(peer.node, "no-list"), *self._next()]
+        return self._next()
 
     # Heads
 
@@ -248,9 +281,28 @@ class Round:
             spot = (spots.get(place.stream, len(spots)), place.partition)
             if begin <= spot <= end:
                 effects.extend(self._find_tails(place, ours.get(_at(place)), held.own))
+        self._count_copies(told, held, spots, begin, end)
         number, partition = end[0] + self._spot[0], end[1] + 1
         self._spot = (number, partition) if partition <= KEYS_PARTITION else (number + 1, 0)
+        for stream in streams[: self._spot[0] - number + end[0]]:
+            self._followed.copies.done(stream, self.peer.node)
         return [*effects, *self._next()]
+
+    def _count_copies(
+        self, told: TellHeads, held: TellHeads, spots: dict[StreamId, int], begin: Spot, end: Spot
+    ) -> None:
+        """How much of our own log has the peer?"""
+        theirs = {_at(place): place for place in told.places}
+        for place in held.places:
+            spot = (spots.get(place.stream, len(spots)), place.partition)
+            own = next((head for head in place.logs if head.log == held.own), None)
+            if own is None or not begin <= spot <= end:
+                continue
+            there = theirs.get(_at(place))
+            logs = () if there is None else there.logs
+            last = next((head.last for head in logs if head.log == held.own), 0)
+            at, peer = _at(place), self.peer.node
+            self._followed.copies.compared(at, own.first, own.last, peer, last)
 
     def _find_tails(self, theirs: PlaceHeads, ours: PlaceHeads | None, own: bytes) -> list[Effect]:
         peer, followed, at = self.peer, self._followed, _at(theirs)
@@ -281,13 +333,17 @@ class Round:
 
     # A page
 
+    def _wall_ns(self) -> int:
+        return self._followed.wall.read(self._now_ns)
+
     def _rows(self, asked: AskRows, told: TellRows) -> list[Effect]:
         tail = self.tails[0]
-        before, page = tail.passed_over, page_of(tail, asked, told, self._now_ns)
+        before, page = tail.passed_over, page_of(tail, asked, told, self._wall_ns())
         effects: list[Effect] = []
         if tail.due_ns:
             effects.append(Rejected(self.peer.node, "from-the-future"))
-            self._followed.rest(self.peer, tail.key, tail.due_ns, self._now_ns)
+            until_ns = self._now_ns + tail.due_ns - self._wall_ns()
+            self._followed.rest(self.peer, tail.key, until_ns, self._now_ns, by_wall=True)
         if page is None and before < tail.passed_over < tail.target:
             return self._next()  # all of these are too old: the next page
         if page is None:
@@ -376,6 +432,9 @@ class Round:
         if isinstance(asked, AskRows | AskMessages):
             self.left[asked.stream] = None
             return self._next() if isinstance(asked, AskMessages) else self._drop_tail()
+        if isinstance(asked, AskStreams):
+            self._list_pages = 0
+            return self._next()
         if reason == NOT_KEPT:
             self.nothing_kept = not self._told_some
             self._spot = (self._spot[0] + len(self._asked_streams()), 0)
