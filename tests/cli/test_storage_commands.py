@@ -230,7 +230,46 @@ def test_a_replica_that_is_damaged_is_cut_and_copied_again(
         assert [head.last for head in store.heads(STREAM, 0).values()] == [COUNT, COUNT]
 
 
-@pytest.mark.parametrize("command", ["repair"])
+def test_a_drained_node_may_go(town: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main() -> tuple[int, dict[str, Any]]:
+        async with Node.open(load_network_file(town / "two.toml")):
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "shoal.cli"),
+                *("storage", "drain", "--config", "one.toml", "--json"),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            out, _ = await process.communicate()
+            return process.returncode or 0, json.loads(out)
+
+    code, said = asyncio.run(main())
+    assert (code, said["rows"], said["uncopied"], said["lacking"]) == (0, COUNT, 0, [])
+    with Store(town / "two", SystemEntropy()) as store:
+        found = {row.signed for page in store.range(STREAM, 0) for row in page}
+    assert found == {message.signed for message in SENT}, "and not only as it said"
+
+
+def test_a_node_whose_rows_nobody_copies_is_not_drained(
+    town: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shoal.cli import storage
+
+    monkeypatch.setattr(storage, "STUCK_S", 0.3)
+    assert ends("storage", "drain", "--config", "one.toml") == 1  # the other one is away
+    assert "partition 0: 30 rows have no copy: the other storage nodes" in capsys.readouterr().err
+    alone = (town / "one.toml").read_text()
+    storages = alone[alone.index("storage = [") :]
+    (town / "one.toml").write_text(alone.replace(storages, storages.split(",")[0] + "]\n"))
+    assert ends("storage", "drain", "--config", "one.toml") == 1
+    assert "is named for it: add one to `storage`" in capsys.readouterr().err
+
+
+def test_a_damaged_store_is_not_drained(town: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(town / "one", body_of(4))
+    assert ends("storage", "drain", "--config", "one.toml") == 2
+    assert "run `shoal storage repair` first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["repair", "drain"])
 def test_a_store_that_is_in_use_is_left_alone(
     town: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
@@ -250,3 +289,17 @@ def test_the_doctor_reads_the_newest_rows(town: Path, capsys: pytest.CaptureFixt
     change(town / "one", body_of(4))
     assert said()["state"] == "problem"
     assert "1 of the newest 30 rows" in said()["found"]
+
+
+def test_the_folder_of_up_has_a_store_too(
+    town: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (town / "shoal.toml").write_text("[search]\nclient = true\n")
+    assert ends("storage", "verify") == 2
+    assert "shoal.toml has no [storage]" in capsys.readouterr().err
+    (town / "shoal-data").mkdir()
+    (town / "one").rename(town / "shoal-data" / "one")
+    (town / "one.key").rename(town / "shoal-data" / "one.key")
+    (town / "one.toml").rename(town / "shoal-data" / "up.toml")
+    assert ends("storage", "verify") == 0
+    assert "30 rows, 0 damaged" in capsys.readouterr().err

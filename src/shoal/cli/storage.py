@@ -35,6 +35,7 @@ SHOAL_TOML = Path("shoal.toml")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
 
+LOOK_S = 0.5  # a look goes over all streams
 STUCK_S = 90.0  # without a row: a peer that is away is dialled again every 5 to 10 s
 
 
@@ -91,7 +92,6 @@ def repair(config: Config = SHOAL_TOML, as_json: Json = False) -> None:
 
 async def _repair(config: Path, as_json: bool) -> None:
     from shoal.node import Node
-    from shoal.node.network_file import load_network_file
     from shoal.storage.checking import check_store
 
     folder = _folder(None, config)
@@ -104,7 +104,7 @@ async def _repair(config: Path, as_json: bool) -> None:
     if changed:
         print(f"{changed:,} rows were put right without others", file=sys.stderr)
     if missing:
-        async with Node.open(_without_doors(load_network_file(config))) as node:
+        async with Node.open(_without_doors(_network(config))) as node:
             assert node.storage is not None
             damage = node.storage.store.damage
             for row in missing:
@@ -117,7 +117,91 @@ async def _repair(config: Path, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-async def _until_no_more(left: Callable[[], int], what: str, patience_s: float) -> int:
+@storage.command()
+def drain(config: Config = SHOAL_TOML, as_json: Json = False) -> None:
+    """Hand everything over, so that this storage node may go: the other storage nodes of its
+    streams copy what it has. Stop the node first; this runs it without its doors, and it keeps
+    nothing new. Ends with 0 only when each row has a copy elsewhere; with 1 it says what has none.
+
+    Example: shoal storage drain
+    """
+    import asyncio
+
+    asyncio.run(_drain(config, as_json))
+
+
+async def _drain(config: Path, as_json: bool) -> None:
+    import msgspec
+    from msgspec.structs import replace
+
+    from shoal.base.errors import UsageError
+    from shoal.base.ids import show_node_id
+    from shoal.node import Node
+    from shoal.storage.checking import check_store
+
+    network, folder = _network(config), _folder(None, config)
+    with _open(folder) as store, ProgressLine(f"{folder}") as line:
+        checked = check_store(store, line.update)
+        rows = sum(
+            head.last + 1 - head.first
+            for stream, partition in store.places()
+            for log, head in store.heads(stream, partition).items()
+            if log == store.log
+        )
+    if not checked.is_whole:
+        raise UsageError(
+            f"{folder} has {checked.damaged + checked.unnamed} damaged rows, of which others would"
+            " get no copy: run `shoal storage repair` first"
+        )
+    assert network.storage is not None  # whose folder it was
+    draining = replace(network, storage=replace(network.storage, drain=True))
+    async with Node.open(_without_doors(draining)) as node:
+        role = node.storage
+        assert role is not None
+        left = role.uncopied()
+
+        def uncopied() -> int:
+            left.clear()
+            left.update(role.uncopied())
+            return sum(left.values())
+
+        await _until_no_more(uncopied, "for other storage nodes to copy", STUCK_S, LOOK_S)
+        others = {
+            stream: [contact for contact in role.peers_of(stream) if contact.node != node.id]
+            for stream, _ in left
+        }
+        streams = len({stream for stream, _ in role.store.places()})
+        name = show_node_id(node.id)
+    if as_json:
+        lacking = [{"stream": s, "partition": p, "rows": count} for (s, p), count in left.items()]
+        said = {
+            "rows": rows,
+            "uncopied": sum(left.values()),
+            "streams": streams,
+            "lacking": lacking,
+        }
+        print(msgspec.json.encode(said).decode())
+    for (stream, partition), count in left.items():
+        reason = "the other storage nodes are away, refuse, or have let go of them"
+        if not others[stream]:
+            reason = "no other storage node is named for it: add one to `storage` of the stream"
+        print(
+            f"{stream}, partition {partition}: {count:,} rows have no copy: {reason}",
+            file=sys.stderr,
+        )
+    if left:
+        raise typer.Exit(1)
+    print(
+        f"{rows:,} rows of {streams:,} streams are at other storage nodes: take {name} out of"
+        " `storage` and [[storage_nodes]] in the network files, and out of the registry, before its"
+        " folder goes",
+        file=sys.stderr,
+    )
+
+
+async def _until_no_more(
+    left: Callable[[], int], what: str, patience_s: float, look_s: float = 0.1
+) -> int:
     """Wait until nothing is left, or nothing has changed for a while; what is left then."""
     import asyncio
 
@@ -126,7 +210,7 @@ async def _until_no_more(left: Callable[[], int], what: str, patience_s: float) 
     async with waiting(what):
         before, since_s = left(), time.monotonic()
         while before and time.monotonic() - since_s < patience_s:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(look_s)
             if (now := left()) != before:
                 before, since_s = now, time.monotonic()
     return before
@@ -196,16 +280,27 @@ def new_log(
     print(f"the store goes on under log {new}; log {old} {kept}")
 
 
-def _folder(folder: Path | None, config: Path) -> Path:
+def _network(config: Path) -> NetworkFile:
+    """The network file of a storage node; in the folder of `shoal up`, that of its node."""
     from shoal.base.errors import UsageError
+    from shoal.cli.up_folder import UpFolder
     from shoal.node.network_file import load_network_file
 
-    if folder is None:
-        network = load_network_file(config)
-        if network.storage is None:
-            raise UsageError(f"{config} has no [storage]: name the folder of a store")
-        folder = network.path(network.storage.folder)
-    return folder
+    network, up = load_network_file(config), UpFolder(Path()).file
+    if network.storage is None and config == SHOAL_TOML and up.exists():
+        network = load_network_file(up)
+    if network.storage is None:
+        raise UsageError(f"{config} has no [storage]: name the network file of a storage node")
+    return network
+
+
+def _folder(folder: Path | None, config: Path) -> Path:
+    """A store that is named, or that of a network file."""
+    if folder is not None:
+        return folder
+    network = _network(config)
+    assert network.storage is not None  # or there was an error
+    return network.path(network.storage.folder)
 
 
 def _store_in(folder: Path) -> Path:
