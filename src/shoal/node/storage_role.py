@@ -78,9 +78,11 @@ class StorageRole:
             permits=self._permits,
             has_damage=lambda: len(self.store.damage) > 0,
         )
+        self.drains = section.drain
+        """The other storage nodes take over: nothing is kept, or told to readers."""
         self.machine = StorageNode(
             node,
-            self.keeps,
+            (lambda stream: False) if section.drain else self.keeps,
             access=access,
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
@@ -130,6 +132,16 @@ class StorageRole:
             return tuple([entry.contact() for entry in self._terms.network.storage_nodes])
         return self._terms.storage_of(stream)
 
+    def uncopied(self) -> dict[tuple[StreamId, int], int]:
+        """Rows of the own log that no other storage node is known to have, by stream and partition.
+        It reads the store, and goes over all places."""
+        found = {}
+        for stream, partition in self.store.places():
+            head = self.store.heads(stream, partition)[self.store.log]
+            if count := self.sync.lacking(stream, partition, head.first, head.last):
+                found[stream, partition] = count
+        return found
+
     # Life
 
     def start(self, host: RuntimeHost, join: Join | None) -> None:
@@ -140,13 +152,17 @@ class StorageRole:
         beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
         if any(contact.node == self._node for contact in beside):
             host.command(self.sync, FollowNodes(beside))
+        if self.drains:
+            for stream in dict.fromkeys(stream for stream, _ in self.store.places()):
+                host.command(self.sync, FollowStream(stream))
+            return
         held = [stream for stream, _ in self.store.places()]
         for stream in [*self._named, *held, *self._terms.streams]:
             self.keep(stream)
 
     def keep(self, stream: StreamId) -> None:
         """Keep a stream from now on, if its settings name this node."""
-        if stream in self.streams or not self.keeps(stream) or self._host is None:
+        if stream in self.streams or not self.keeps(stream) or self._host is None or self.drains:
             return
         self.streams[stream] = None
         self._host.command(self.sync, FollowStream(stream))
