@@ -18,11 +18,13 @@ from shoal.base.offsets import Offset, PartitionOffset, format_offset
 from shoal.base.units import S_NS
 from shoal.pipeline.sources import leases
 from shoal.pipeline.sources.batch import BatchReader, RangePartition
+from shoal.pipeline.sources.client import RowsDamaged
 from shoal.pipeline.sources.leases import LeaseKeeper
 from shoal.pipeline.sources.ranges import LogRange, ranges_to
 from shoal.pipeline.sources.stream import StreamReader
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.storage.rows import ReplicaRow
+from tests.gateway.test_log import damage
 from tests.support.log_server import STREAM, LogServer, signed
 from tests.support.source_reads import Query, options, rows_of
 from tests.transport.recorder import until
@@ -282,3 +284,20 @@ def test_a_query_waits_for_what_the_others_have_of_the_old_log(tmp_path: Path) -
             restored.store.append_replica(old, STREAM, 0, rows, time_ns())
             query.run()
             assert query.got == list(range(9))
+
+
+def test_a_damaged_row_is_read_from_another_server_or_told(a: LogServer, b: LogServer) -> None:
+    a.append(signed(n) for n in range(10))
+    b.follow(a)
+    damage(a, 4)
+    query = Query(a, b)
+    query.at = Offset({0: PartitionOffset(a.store.log, 0)})
+    query.run()
+    assert query.got == list(range(10))
+    alone = Query(a)
+    with pytest.raises(RowsDamaged, match=r"rows 5 of log .* are damaged at .*failOnDataLoss"):
+        alone.run()
+    assert alone.got == []
+    alone.options = options(a, failOnDataLoss="false")
+    alone.run()
+    assert alone.got == [0, 1, 2, 3, 5, 6, 7, 8, 9]

@@ -334,6 +334,7 @@ def _shown(log: LogId, page: LogPage, *, topic: bool) -> dict[str, Any]:
         "first": page.head.first,
         "last": page.head.last,
         "through": page.through,
+        "damaged": [row.seq for row in page.damaged],
         "rows": [(_shown_event if topic else _shown_row)(row) for row in page.rows],
     }
 

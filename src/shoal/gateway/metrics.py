@@ -189,6 +189,11 @@ def _storage(disk: StoreDisk) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "shoal_storage_size_bytes", "What they take in the store.", value=info.size_bytes
         )
+    damage = disk.store.damage
+    yield GaugeMetricFamily(
+        "shoal_storage_damaged_rows", "Rows that cannot be read, as far as met.", value=len(damage)
+    )
+    yield _counter("storage_mended", "Damaged rows that were put right.", damage.mended)
     yield GaugeMetricFamily(
         "shoal_storage_problem", "1 if nothing can be stored now, else 0.", value=int(problem)
     )

@@ -107,13 +107,15 @@ class Leases:
         return holder.encode()
 
 
-def leased_after(txn: Txn, tables: Tables, place: Place, now_ns: int) -> dict[int, int]:
+def leased_after(
+    txn: Txn, tables: Tables, place: Place, now_ns: int, most_ns: int | None = None
+) -> dict[int, int]:
     """Log number -> the lowest seq after which rows are still needed at this place. Drops leases
-    that have expired."""
+    that have expired, and those that would last beyond a time up to which none can."""
     lowest: dict[int, int] = {}
     for key, value in _leases_from(txn, tables, place):
         after_seq, expires_ns = read_lease(value)
-        if expires_ns <= now_ns:
+        if expires_ns <= now_ns or (most_ns is not None and expires_ns > most_ns):
             txn.delete(key, db=tables.leases)
             continue
         number = split_head_key(key[:HEAD_KEY_BYTES])[1]

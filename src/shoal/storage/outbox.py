@@ -15,10 +15,12 @@ one eighth of the room. One batch at a time, the holder, may use all the rest un
 given up; so it can always be completed, and the others wait for it.
 
 There is one chain per query and partition of the stream, and sealing gives every row its place in
-it. The messages are not written down: what is signed follows from what is, byte for byte, as
-signatures are deterministic. So whatever was sent before a crash is sent again as it was. Only a
-part of which nothing can have been sent may still move, to a later time: nodes refuse messages
-older than some minutes, and the network may have been out of reach for longer.
+it. A chain that has come far ahead of the clock, by a wrong reading, ends, and goes on under the
+next name: its own with a number, 2 and up. The messages are not written down: what is signed
+follows from what is, byte for byte, as signatures are deterministic. So whatever was sent before a
+crash is sent again as it was. Only a part of which nothing can have been sent may still move, to a
+later time: nodes refuse messages older than some minutes, and the network may have been out of
+reach for longer.
 
 Not for several threads at once: its owner has one.
 """
@@ -26,6 +28,7 @@ Not for several threads at once: its owner has one.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -59,7 +62,14 @@ from shoal.storage.outbox_file import (
     staged_of,
     staged_prefix,
 )
-from shoal.storage.outbox_sending import begin_part, drop_part, next_part, position_after
+from shoal.storage.outbox_sending import (
+    begin_part,
+    begin_restored,
+    drop_part,
+    go_on,
+    next_part,
+    position_after,
+)
 from shoal.storage.outbox_sweep import forget_batch_writes, sweep_staged
 from shoal.storage.outbox_types import (
     NAME_CHARS_MAX,
@@ -72,6 +82,7 @@ from shoal.storage.outbox_types import (
     Sending,
 )
 
+log = logging.getLogger("shoal.storage")
 BatchPlace = tuple[int, int, int]
 """Query, epoch, batch."""
 
@@ -122,6 +133,9 @@ class Outbox:
         self._staged: dict[BatchPlace, _StagedBatch] = {}
         self._holder: BatchPlace | None = None
         self._given_up: dict[int, tuple[int, int]] = {}  # the last epoch and batch, by query
+        if self._file.restored:
+            log.warning("%s is a copy: what was sealed keeps its places", self._file.file)
+            self._file.write(lambda txn: begin_restored(self._file, txn))
         self._sealed_bytes = 0
         self._waiting: dict[int, int] = {}  # sealed parts, by query
         self._names: dict[int, str] = {}
@@ -271,15 +285,29 @@ class Outbox:
             return None
         key, sealed = found
         if not sealed.begun:
-            stale_ns = self.config.stale_ns
-            sealed = self._file.write(
-                lambda txn: begin_part(self._file, txn, key, sealed, now_ns, stale_ns)
-            )
+            sealed = self._place(key, sealed, now_ns)
+        return self._sending(query, key, sealed)
+
+    def move(self, query: int, place: int, now_ns: int) -> Sending:
+        """A part that was begun with a time far ahead of the clock, and that nobody has, gets
+        another place: where it was everybody would refuse it."""
+        key = sealed_key(query, place)
+        sealed = self._file.read(lambda txn: self._file.get(txn, self._file.sealed, key, Sealed))
+        assert sealed is not None  # it waits
+        return self._sending(query, key, self._place(key, sealed, now_ns))
+
+    def _place(self, key: bytes, sealed: Sealed, now_ns: int) -> Sealed:
+        stale_ns = self.config.stale_ns
+        return self._file.write(
+            lambda txn: begin_part(self._file, txn, key, sealed, now_ns, stale_ns)
+        )
+
+    def _sending(self, query: int, key: bytes, sealed: Sealed) -> Sending:
         name = self._names[query]
         stream = StreamId(self._file.read(self._known, name).stream)
         rows = self._file.read(lambda txn: self._file.get_rows(txn, sealed.part))
         place, partition = sealed_of(key)[1], sealed.part.partition
-        chain = self._chain(name)
+        chain = self._chain(name, sealed.chain)
         return Sending(query, place, stream, chain, partition, sealed.first, sealed.previous, rows)
 
     def done(self, query: int, place: int) -> None:
@@ -409,11 +437,12 @@ class Outbox:
             for part in self._take_staged(txn, query, batch, attempt):
                 key = chain_key(query.number, part.partition)
                 head = heads.get(part.partition) or file.get(txn, file.chains, key, Head) or Head()
+                go_on(head, now_ns)
                 first = position_after(head.given, now_ns)
                 head.given = Position(first.timestamp_ms, first.sequence + part.count - 1)
                 heads[part.partition] = head
                 at = sealed_key(query.number, query.place)
-                file.put(txn, file.sealed, at, Sealed(part, batch, first))
+                file.put(txn, file.sealed, at, Sealed(part, batch, first, chain=head.chain))
                 query.place += 1
                 parts.append(part)
         for partition, head in heads.items():
@@ -537,8 +566,9 @@ class Outbox:
         """Queries of which there is something left, by number."""
         return {*self._waiting, *(query for query, _, _ in self._staged)}
 
-    def _chain(self, name: str) -> str:
-        return hashlib.sha256(self._file.id + name.encode()).hexdigest()[:16]
+    def _chain(self, name: str, number: int) -> str:
+        first = hashlib.sha256(self._file.id + name.encode()).hexdigest()[:16]
+        return first if number == 1 else f"{first}.{number}"
 
 
 def _check_not_older(name: str, query: Query, batch: int) -> None:

@@ -8,6 +8,7 @@ import msgspec
 
 from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.history.config import SyncConfig
 from shoal.protocols.streams.history.tail import Place, PlaceLog
 
@@ -115,14 +116,16 @@ class CopyLedger:
 class Followed:
     """A log is followed with one peer at a time: its owner, unless that is away for long."""
 
-    def __init__(self, config: SyncConfig) -> None:
+    def __init__(self, config: SyncConfig, wall: WallClock | None = None) -> None:
         self.config = config
+        self.wall = WallClock() if wall is None else wall
         self.peers: dict[NodeId, Peer] = {}
         self.logs: dict[PlaceLog, Peer] = {}
         self.since_ns = 0
         self.copies = CopyLedger()
         self._diverged: dict[PlaceLog, None] = {}
-        self._resting: dict[tuple[NodeId, PlaceLog], int] = {}  # until when
+        # Until when, and since when, if that is as the time of day was then.
+        self._resting: dict[tuple[NodeId, PlaceLog], tuple[int, int | None]] = {}
 
     def claims(self, peer: Peer, own: bytes, now_ns: int) -> bool:
         """A peer says which log is its own; False if another one said so before."""
@@ -136,7 +139,8 @@ class Followed:
         """Whether to follow a log with this peer now."""
         if key in self.logs or key in self._diverged:
             return False
-        if self._resting.get((peer.node, key), 0) > now_ns:
+        until_ns, since_ns = self._resting.get((peer.node, key), (0, None))
+        if until_ns > now_ns and (since_ns is None or since_ns >= self.wall.stepped_ns):
             return False
         owner = next((other for other in self.peers.values() if other.own == key[1]), None)
         if owner is peer:
@@ -148,11 +152,17 @@ class Followed:
         """It told lies about this log: it is not asked about it for a while."""
         self.rest(peer, key, now_ns + self.config.penalty_ns, now_ns)
 
-    def rest(self, peer: Peer, key: PlaceLog, until_ns: int, now_ns: int) -> None:
-        """There is nothing to be had of this log until then; after a while it is asked again."""
+    def rest(
+        self, peer: Peer, key: PlaceLog, until_ns: int, now_ns: int, *, by_wall: bool = False
+    ) -> None:
+        """There is nothing to be had of this log until then, or until our clock is set, if it is
+        the time of day that says so; after a while it is asked again."""
         while len(self._resting) >= self.config.penalties_max:
             del self._resting[next(iter(self._resting))]
-        self._resting[peer.node, key] = min(until_ns, now_ns + self.config.penalty_ns)
+        self._resting[peer.node, key] = (
+            min(until_ns, now_ns + self.config.penalty_ns),
+            now_ns if by_wall else None,
+        )
 
     def diverge(self, key: PlaceLog) -> None:
         """The log is not the one that it was: our replica of it stays as it is."""

@@ -53,6 +53,7 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.history.behind import Behind
 from shoal.protocols.streams.history.config import SyncConfig
 from shoal.protocols.streams.history.disk import DISK_FAILED, decode_answer, encode
@@ -115,9 +116,11 @@ class StorageSync:
         *,
         closed: bool = False,
         permits: Permits = lambda _: False,
+        has_damage: Callable[[], bool] = lambda: False,
     ) -> None:
         """Closed: only a stream's storage nodes are answered. Others read, if they may. `permits`
-        judges the events of topics that are followed; without it there are none."""
+        judges the events of topics that are followed; without it there are none. `has_damage` says
+        whether the disk has met rows that it cannot read."""
         self.node = node
         self.config = config or SyncConfig()
         self.replicated = 0
@@ -126,8 +129,10 @@ class StorageSync:
         self._rng = rng
         self._closed = closed
         self._permits = permits
+        self._has_damage = has_damage
         self._streams: dict[StreamId, None] = {}
-        self._followed = Followed(self.config)
+        self.wall = WallClock()
+        self._followed = Followed(self.config, self.wall)
         self._behind = Behind(self.config)
         self._rounds: dict[NodeId, Round] = {}
         self._answering: dict[NodeId, int] = {}
@@ -276,7 +281,7 @@ class StorageSync:
                 return [Rejected(node, "no-answer"), *self._moved(round, [], now_ns)]
             self._end(node)
             return [Rejected(node, "no-answer"), SetTimer(("poll", node), self.config.poll_ns)]
-        round = self._rounds[node] = Round(peer, self._followed, self._permits)
+        round = self._rounds[node] = Round(peer, self._followed, self._permits, self._has_damage)
         return self._moved(round, round.begin(now_ns), now_ns)
 
     def _answered(self, node: NodeId, message: Any, now_ns: int) -> list[Effect]:
