@@ -67,6 +67,7 @@ LIVE = 200  # messages that are published while things happen
 LOOK_S = 0.05
 WATCH_S = 1.0
 BACKUPS_MAX = 4  # of the checkpoint
+BESIDE = "writes beside"
 RESTORED, ACCEPTED = "restored", "restored, and exactly once"
 
 
@@ -126,6 +127,8 @@ class Campaign:
             else:  # the last one ended before the last message
                 await publishing
                 await self._live(Life(), zombies)
+            if not self._done[BESIDE]:
+                await self._live(Life(writes=True), zombies)
             await publishing  # raises what it failed with
             await self._until_arrived(self.expected().total())
             await asyncio.to_thread(self._check_outbox)
@@ -180,7 +183,7 @@ class Campaign:
             names = WRITES[:-1]
             begin = self._writes_of(self.drivers)
             self._beside.update(beside_row(begin, x, n) for x in names for n in range(WRITE_ROWS))
-            self._done["writes beside"] += len(WRITES)
+            self._done[BESIDE] += len(WRITES)
         if life.subscriber:
             await self.far.open()
         # Who died at any time may not have taken over: then those before him are not refused.
