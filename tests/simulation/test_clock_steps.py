@@ -21,14 +21,14 @@ DAY_S = 86_400
 STEPS_S = [600, -600, 3600, 30 * DAY_S]
 ROLES = ["publisher", "subscriber", "tracker", "storage"]
 CONFIG = StoreConfig(retention=Retention(age_ns=DAY_S * S_NS, size_bytes_max=None))
-BEGIN_S, LASTS_S, RIGHT_S = 60.0, 10.0, 60.0
+BEGIN_S, LASTS_S, RIGHT_S = 30.0, 10.0, 60.0
 
 
 class World(StorageNetwork):
     """A tracker, publishers that go on, one subscriber that hears, and two storage nodes."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(7, folder, publishers=6, store_config=CONFIG)
+        super().__init__(7, folder, publishers=4, store_config=CONFIG)
         self.heard: dict[MessageId, int] = {}
         self.gaps = 0
         self.subscriber = self.publishers[-1]
@@ -55,7 +55,7 @@ class World(StorageNetwork):
             number += 1
             for id in self.published.keys() - before:
                 self.at_s[id] = self.simulation.time_s
-            self.simulation.run_for(0.5)
+            self.simulation.run_for(1)
 
     def _hear(self, event: Any) -> None:
         if isinstance(event, MessageArrived):
@@ -75,20 +75,20 @@ def test_a_step_for_ten_seconds_costs_no_more_than_that(
 ) -> None:
     with World(tmp_path) as world:
         world.begin()
-        world.simulation.run_for(10)
+        world.simulation.run_for(5)
         world.go_on(BEGIN_S)
         node = world.victim(role)
         node.step_wall(step_s * S_NS)
         world.go_on(BEGIN_S + LASTS_S)
         node.step_wall(-step_s * S_NS)
-        world.go_on(BEGIN_S + LASTS_S + RIGHT_S + 60)
+        world.go_on(BEGIN_S + LASTS_S + RIGHT_S)
         world.simulation.run_for(30)
         kept = [{row.id for row in rows_of(store)} for store in world.stores]
         end_s = BEGIN_S + LASTS_S
         others = published_in(world, lambda s: not BEGIN_S - 1 < s < end_s + 1)
         # What the victim stamps wrongly, others refuse: a node with a checked clock publishes none.
         own_wrong = {id for id in world.at_s if is_off(world, id)}
-        assert len(own_wrong) <= 11 if role == "publisher" and step_s > 0 else not own_wrong
+        assert len(own_wrong) <= 6 if role == "publisher" and step_s > 0 else not own_wrong
         assert others - own_wrong <= kept[0]
         assert others - own_wrong <= kept[1]
         assert set(world.heard.values()) == {1}, "nothing twice"

@@ -39,8 +39,8 @@ class Desk(FakeHost):
     def round(self, theirs_s: dict[NodeId, float], delay_ms: int = 100) -> ClocksCompared:
         """Ask; these answer by clocks that are so far ahead of the true time."""
         self.command(self.clocks, CompareClocks())
-        for peer in list(self.dialled):
-            self.link_opened(peer.node)
+        for contact in list(self.dialled):
+            self.link_opened(contact.node)
         self.dialled.clear()
         asked = [(peer, message) for peer, message in self.sent if isinstance(message, AskTime)]
         self.sent.clear()
