@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import parse_node_id, show_node_id
+from shoal.base.log_limit import log_of_others
 from shoal.base.units import KIB
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, Contact
 from shoal.node.addresses import is_public
@@ -30,6 +31,7 @@ REDIRECTS_MAX = 3
 _PLAIN = "ws://"
 
 log = logging.getLogger("shoal.node")
+log_others = log_of_others("shoal.node")
 
 
 def parse_hosts(text: str, source: str) -> list[Contact]:
@@ -42,7 +44,7 @@ def parse_hosts(text: str, source: str) -> list[Contact]:
         try:
             contact = _contact(line)
         except UsageError as error:
-            log.warning("%s, line %d is left out: %s", source, number, error)
+            log_others.warning("%s, line %d is left out: %s", source, number, error)
         else:
             found.setdefault(contact.node, contact)
     return list(found.values())

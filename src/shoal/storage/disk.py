@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.base.errors import MalformedMessage, NotFound, RemoteError, ShoalError, UsageError
 from shoal.base.ids import MessageId
+from shoal.base.log_limit import log_of_others
 from shoal.kernel.disk import DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
@@ -40,6 +41,7 @@ from shoal.storage.rows import Conflict, ReplicaRow
 from shoal.storage.store import Store as MessageStore
 
 log = logging.getLogger("shoal.storage")
+log_others = log_of_others("shoal.storage")
 
 COUNTS_TOLD = frozenset(10**power for power in range(1, 10))  # of failures of one kind
 
@@ -69,7 +71,7 @@ class StoreDisk:
                 else:
                     messages[at] = read_kept(key.id.stream, effect.value or b"").message
             except (MalformedMessage, msgspec.MsgspecError) as error:
-                log.error("a message that cannot be read was to be stored: %s", error)
+                log_others.error("a message that cannot be read was to be stored: %s", error)
                 results[at] = StoreFailed(effect.token, MALFORMED)
         for at, failure in self._append(messages, now_ns).items():
             results[at] = _result(requests[at][1], failure)
@@ -116,12 +118,12 @@ class StoreDisk:
                 self.store.advance_replica(replica, key.stream, key.partition, rows[0].seq)
             self.store.append_replica(replica, key.stream, key.partition, rows, now_ns)
         except LogDiverged as error:
-            log.warning("%s", error)
+            log_others.warning("%s", error)
             return DIVERGED
         except NotFound:
             return NOT_HELD  # retention was faster than the peer's answer
         except (RemoteError, msgspec.MsgspecError, UsageError) as error:
-            log.warning("rows of a replica were refused: %s", error)
+            log_others.warning("rows of a replica were refused: %s", error)
             return MALFORMED
         except StoreError as error:
             return self._failed(error)
