@@ -34,13 +34,13 @@ class Announcements:
         self._names: dict[str, None] = {}
 
     def stream(self, id: StreamId, partitions: int) -> None:
-        """A stream that was made or opened here."""
+        """A stream that was made here."""
         owner, _, path = id.partition("/")
         content = {"id": id, "owner": owner, "path": f"/{path}", "partitions": partitions}
         self._announce("stream", id, content)
 
     def topic(self, id: Cid, topic: TopicDescriptor) -> None:
-        """A durable topic that was made or opened here."""
+        """A durable topic of ours that was made or opened here, or one that is pinned here."""
         content = {
             "name": topic.name,
             "cid": show_cid(id),

@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
+from shoal.base.page_guard import PageGuard
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
 from shoal.identity.topics.cid import parse_cid
@@ -161,7 +162,12 @@ class Node(Searching):
         roles = tuple(name for name, part in parts.items() if part is not None)
         credentials = Credentials(self._key, self._entropy, roles)
         transports: list[Transport] = [
-            WebSocketTransport(credentials, self.host, tls=tls_of(self.network)),
+            WebSocketTransport(
+                credentials,
+                self.host,
+                tls=tls_of(self.network),
+                pages=PageGuard("node", self.network.node.origins, self.network.node.hosts),
+            ),
             *webrtc_transports(self.network, credentials, self.host, self._signaller),
         ]
         if self.registry is not None:
@@ -225,10 +231,13 @@ class Node(Searching):
             await self.registry.create(path, terms, public=public)
         elif terms is not None:
             raise UsageError("terms are kept in a registry: add [registry], or use [[streams]]")
-        return await self._opened(id)
+        stream = await self._opened(id)
+        if self._search is not None:
+            self._search.announce_stream(id, self.partitions.count(id))
+        return stream
 
     async def open_stream(self, id: str) -> Stream:
-        """Somebody's stream, by its full id, or our own by its path."""
+        """Somebody's stream, by its full id, or our own by its path. Nobody is told of it."""
         if id.startswith("/"):
             id = show_node_id(self.home) + id
         return await self._opened(parse_stream_id(id))
@@ -291,10 +300,11 @@ class Node(Searching):
         return await make_topic(self.topics, name, settings)
 
     async def topic(self, cid: AnyCid) -> Topic:
-        """Somebody's durable topic, or our own, by its CID."""
+        """Somebody's durable topic, or our own, by its CID. Of our own, others are told again."""
         id = cid_of_any("cid", cid)
         found = await self.topics.find(id)
-        self.topics.on_topic(id, found)
+        if found.author == self.topics.author:
+            self.topics.on_topic(id, found)
         return Topic(self.topics, id, found)
 
     async def fetch_event(self, cid: AnyCid) -> Event:
@@ -329,8 +339,6 @@ class Node(Searching):
             await self.registry.find(id)
             if self.id != self.home:
                 await self.registry.stand_in(id, self.home, self._key.public)
-        if self._search is not None:
-            self._search.announce_stream(id, self.partitions.count(id))
         return Stream(self, id)
 
     def _notified(self, event: Any) -> None:
