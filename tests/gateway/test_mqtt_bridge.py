@@ -86,6 +86,9 @@ class Door:
             raise answer
         return MessageId(stream, 0, self.asked, 0, NodeId(bytes(20)), "c")
 
+    async def retry(self, message: MessageId) -> None:
+        raise AssertionError("a bridge publishes nothing durable")
+
     @asynccontextmanager
     async def subscribe(self, *asked: Any, **options: Any) -> AsyncIterator[Any]:
         raise ZeroDivisionError("nobody has thought of this")

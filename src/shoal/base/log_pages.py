@@ -45,6 +45,8 @@ class LogRows(msgspec.Struct, frozen=True, array_like=True):
     through: Count
     """Go on after this seq: above the last row's where rows were left out."""
     rows: list[LogRow]
+    damaged: list[Count] = []
+    """Rows up to `through` that the server cannot read; another one may have them."""
 
 
 class HeldLog(msgspec.Struct, frozen=True):

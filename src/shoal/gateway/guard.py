@@ -125,10 +125,11 @@ class Guard:
 
     def _check(self, request: web.Request) -> Admission:
         self._check_page(request)
-        self._check_rate(("address", request.remote))
+        route = self._table.of(request)
+        if route is None or route.access != "open":  # a probe may share its address with others
+            self._check_rate(("address", request.remote))
         if self._keys is None or self._is_preflight(request):
             return Admission(request)
-        route = self._table.of(request)
         access = self._access(request, route)
         if access == "open" or access == "token":
             return Admission(request)

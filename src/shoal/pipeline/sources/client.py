@@ -48,6 +48,10 @@ T = TypeVar("T")
 log = logging.getLogger("shoal.pipeline")
 
 
+class RowsDamaged(ShoalError):
+    """Rows that whoever has them cannot read."""
+
+
 class ServerAway(ShoalError):
     """No answer, or none that can be used."""
 
@@ -156,9 +160,16 @@ class LogServers:
         return heads
 
     def rows(
-        self, part: LogRange, after: int, wanted: RowFilter, limit: int | None = None
+        self,
+        part: LogRange,
+        after: int,
+        wanted: RowFilter,
+        limit: int | None = None,
+        *,
+        damaged_too: bool = False,
     ) -> LogRows:
-        """The next page after a seq; OffsetExpired if whoever answers has let go of it."""
+        """The next page after a seq; OffsetExpired if whoever answers has let go of it. RowsDamaged
+        if rows of it can be read nowhere, unless they may be missing."""
         query = {
             "format": "msgpack",
             "partition": part.partition,
@@ -173,6 +184,13 @@ class LogServers:
         def ask(server: LogServer) -> LogRows:
             page = decode_rows(server.ask("GET", "", PAGE_TIMEOUT_S, **query))
             check_page(part, after, page, everything=not (part.minus or wanted.query()))
+            if page.damaged and not damaged_too:
+                raise RowsDamaged(
+                    f"rows {', '.join(map(str, page.damaged[:5]))} of log {part.log}, partition"
+                    f" {part.partition}, are damaged at {server.address}, and no other server has"
+                    " them: run `shoal storage repair` there, or set failOnDataLoss to false to go"
+                    " on without them"
+                )
             return page
 
         what = f"log {part.log}, partition {part.partition}, {after + 1} to {part.upto}"
@@ -219,7 +237,7 @@ class LogServers:
             for server in list(self._servers):
                 try:
                     answer = ask(server)
-                except (*_PASSED_OVER, OffsetExpired) as error:
+                except (*_PASSED_OVER, OffsetExpired, RowsDamaged) as error:
                     problems[server.address] = error
                 else:
                     self._servers.remove(server)
@@ -227,6 +245,7 @@ class LogServers:
                     return answer
             if not any(isinstance(problem, ServerAway) for problem in problems.values()):
                 _raise_expired(problems)  # nobody is left who could have it
+                _raise_damaged(problems)
             return None
 
         problems: dict[str, Any] = {}
@@ -242,6 +261,7 @@ class LogServers:
             _raise_refused(problems)
             if time.monotonic() + PAUSE_S > end_s:
                 _raise_expired(problems)
+                _raise_damaged(problems)
                 said = "; ".join(f"{address}: {error}" for address, error in problems.items())
                 raise HistoryUnavailable(
                     f"no server gave {what} of {self.stream} for {self._patience_s:g} s ({said}):"
@@ -256,19 +276,35 @@ def check_page(part: LogRange, after: int, page: LogRows, *, everything: bool) -
         raise MalformedMessage(f"rows of log {page.log} instead of {part.log}")
     if not after < page.through <= part.upto:
         raise MalformedMessage(f"it has log {part.log} up to {page.last} only, not {part.upto}")
+    if everything:
+        _check_whole(part, after, page)
+        return
     before = after
     for row in page.rows:
-        if not before < row.seq <= page.through or (everything and row.seq != before + 1):
+        if not before < row.seq <= page.through:
             raise MalformedMessage(f"row {row.seq} after row {before} of log {part.log}")
         before = row.seq
-    if everything and before != page.through:
-        raise MalformedMessage(f"rows {before + 1} to {page.through} of log {part.log} are missing")
+
+
+def _check_whole(part: LogRange, after: int, page: LogRows) -> None:
+    """Every seq is there, or said to be damaged."""
+    seqs = sorted([*(row.seq for row in page.rows), *page.damaged])
+    if seqs != list(range(after + 1, page.through + 1)):
+        raise MalformedMessage(
+            f"rows {after + 1} to {page.through} of log {part.log} are not all there"
+        )
 
 
 def _raise_expired(problems: dict[str, Any]) -> None:
     expired = [error for error in problems.values() if isinstance(error, OffsetExpired)]
     if expired:
         raise min(expired, key=lambda error: error.first_seq)
+
+
+def _raise_damaged(problems: dict[str, Any]) -> None:
+    for error in problems.values():
+        if isinstance(error, RowsDamaged):
+            raise error
 
 
 def _raise_refused(problems: dict[str, Any]) -> None:
