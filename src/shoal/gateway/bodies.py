@@ -80,7 +80,8 @@ class BodyCharge:
     def begin(self, request: web.Request) -> None:
         """Count what its connection holds before anybody reads it."""
         if request.body_exists:
-            length = request.content_length
+            packed = hdrs.CONTENT_ENCODING in request.headers  # then its length says little
+            length = None if packed else request.content_length
             self.grow_to(BODY_BUFFER_BYTES if length is None else min(BODY_BUFFER_BYTES, length))
 
     def grow_to(self, size: int) -> None:

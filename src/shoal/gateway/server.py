@@ -228,7 +228,11 @@ class Gateway:
                 text = f"no {request.method} {request.path} here: GET one of {self.table.paths()}"
                 error.text, error.content_type = problem(text), "application/json"
             raise
-        except (ConnectionError, web.RequestPayloadError):
+        except (ConnectionError, web.RequestPayloadError) as error:
+            here = request.transport
+            is_ours = here is not None and not here.is_closing()
+            if is_ours and not isinstance(error, web.RequestPayloadError):
+                raise  # it was another connection, of the node
             status = GONE  # or it is no HTTP that came: either way the client ended it
             return web.Response(status=web.HTTPBadRequest.status_code)
         except asyncio.CancelledError:

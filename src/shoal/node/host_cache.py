@@ -107,7 +107,7 @@ async def fetch_web_cache(url: str, *, local: bool) -> list[Contact]:
                     break
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
         problem = str(error) or type(error).__name__
-        log.warning("the web cache %s does not answer: %s", url, problem)
+        log_others.warning("the web cache %s does not answer: %s", url, problem)
         return []
     found = parse_hosts(raw[:CACHE_BYTES_MAX].decode(errors="replace"), url)
     return [contact for contact in found if local or is_public(contact.addresses[0])]

@@ -242,8 +242,8 @@ class StoreDisk:
     def _failed(self, error: ShoalError) -> str:
         """Tell the operator, once for each new problem."""
         problem = str(error)
-        if problem != self._problem:
-            log.error("nothing can be stored: %s", problem)
+        if problem != self._problem:  # messages of others may bring it about, and in turn
+            log_others.error("nothing can be stored: %s", problem)
         self._problem = problem
         return STORE_GONE if isinstance(error, StoreGone) else DISK_FAILED
 

@@ -8,7 +8,6 @@ not, it sends again. So each way a message comes at least once.
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -47,7 +46,6 @@ READ_BYTES = 64 * 1024
 Take = Callable[[Publish], Awaitable[None]]
 Acknowledged = Callable[[Publish], None]
 
-log = logging.getLogger("shoal.gateway")
 log_others = log_of_others("shoal.gateway")
 
 
@@ -121,7 +119,7 @@ class Session:
                 failures = 0 if self.connected else failures + 1
                 problem = str(error) or type(error).__name__
                 if problem != self.problem:
-                    log.warning("MQTT broker %s: %s", self._address.host, problem)
+                    log_others.warning("MQTT broker %s: %s", self._address.host, problem)
                 self.problem = problem
             finally:
                 self.connected = False
