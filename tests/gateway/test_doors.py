@@ -392,3 +392,22 @@ def test_who_hangs_up_writes_nothing_into_the_log(caplog: pytest.LogCaptureFixtu
     in_town(scenario)
     gc.collect()
     assert caplog.messages == []
+
+
+def test_strangers_at_the_link_port_write_ten_lines_and_a_number(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def main() -> None:
+        async with Node.open(NetworkFile()) as node:
+            caplog.clear()
+            for number in range(240):
+                node.host.handshake_failed(f"ws://192.0.2.7:{number}", "closed")
+
+    run(main())
+    assert caplog.messages[:10] == [
+        f"handshake with ws://192.0.2.7:{number} failed: closed" for number in range(10)
+    ]
+    (last,) = caplog.messages[10:]
+    assert last.startswith("... and 230 more in the last minute, the last: ")
