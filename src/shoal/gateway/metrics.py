@@ -145,6 +145,9 @@ class Metrics(Collector):
             yield _counter("mqtt_taken", "Messages that came from the broker.", bridge.taken)
             yield _counter("mqtt_sent", "Messages for the broker.", bridge.sent)
             yield _counter("mqtt_dropped", "Messages that were not passed on.", bridge.dropped)
+            yield _counter(
+                "mqtt_echoes", "Messages of the broker that were our own, come back.", bridge.echoes
+            )
 
     def _ages(self) -> HistogramMetricFamily:
         buckets, total = [], 0

@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
+from shoal.base.page_guard import PageGuard
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
 from shoal.identity.session import NO_SESSION, SessionRecord
@@ -180,7 +181,12 @@ class Node(Searching):
         roles = tuple(name for name, part in parts.items() if part is not None)
         credentials = Credentials(self._key, self._entropy, roles, session=self.host.session)
         transports: list[Transport] = [
-            WebSocketTransport(credentials, self.host, tls=tls_of(self.network)),
+            WebSocketTransport(
+                credentials,
+                self.host,
+                tls=tls_of(self.network),
+                pages=PageGuard("node", self.network.node.origins, self.network.node.hosts),
+            ),
             *webrtc_transports(self.network, credentials, self.host, self._signaller),
         ]
         if self.registry is not None:
@@ -302,7 +308,7 @@ class Node(Searching):
         return stream
 
     async def open_stream(self, id: str) -> Stream:
-        """Somebody's stream, by its full id, or our own by its path."""
+        """Somebody's stream, by its full id, or our own by its path. Nobody is told of it."""
         if id.startswith("/"):
             id = show_node_id(self.home) + id
         return await self._opened(parse_stream_id(id))
@@ -388,7 +394,7 @@ class Node(Searching):
         return topic
 
     async def topic(self, cid: AnyCid) -> Topic:
-        """Somebody's durable topic, or our own, by its CID."""
+        """Somebody's durable topic, or our own, by its CID. Of our own, others are told again."""
         id = cid_of_any("cid", cid)
         found = await self.topics.find(id)
         return Topic(self.topics, id, found)
