@@ -72,6 +72,14 @@ def test_what_is_restored_is_what_there_was(
     assert (new / "node.key").stat().st_mode & 0o777 == 0o600
     assert (new / "shoal.toml").read_text() == Path("shoal.toml").read_text()
     assert stored(new / "topics", node.address) == b"value" * 1000
+    restored = KeyValueFile(new / "topics", node.address)
+    assert restored.restored, "it is a copy, and says so until its node has drawn conclusions"
+    restored.close()
+    assert sorted(file.name for file in (new / "topics").iterdir()) == [
+        "data.mdb",
+        "lock.mdb",
+        "store.lock",
+    ]
     # What was not beside the network file is told of, and not put anywhere by itself.
     was = tmp_path / "secrets" / "passphrase"
     now = new / "outside" / was.relative_to("/")

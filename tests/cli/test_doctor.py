@@ -193,3 +193,15 @@ def test_the_roles_of_the_node_that_runs_are_shown(
     if status == 200:
         code, found = examine(capsys)
         assert "is the node running?" in found["roles"]["remedy"]
+
+
+def test_a_store_that_is_not_there_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    entropy = SeededEntropy("doctor")
+    key, cost = PrivateKey.generate(entropy), ScryptCost(n=2, r=1, p=1)
+    create_keystore(Path("node.key"), key, "", entropy, cost=cost, allow_empty_passphrase=True)
+    Path("shoal.toml").write_text('[node]\nkey = "node.key"\n[tracker]\n[storage]\n')
+    assert "store" not in examine(capsys)[1]
+    Path("node.key.stores").write_text("store\n")
+    code, found = examine(capsys)
+    assert (code, found["store"]["state"]) == (1, "problem")
+    assert "this key has had one" in found["store"]["found"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -23,6 +24,7 @@ from shoal.node.network_file import (
     TrackerSection,
     load_network_file,
 )
+from shoal.storage.layout import place_of
 from tests.gateway.client import open_gateway
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.network import PATIENCE_S, Town, in_town, run
@@ -124,6 +126,41 @@ def test_a_node_that_cannot_store_is_not_ready() -> None:
             answer = await client.get("/ready", 503)
             assert answer["problems"] == ["storage: nothing can be stored: no room"]
             assert b'shoal_role_ready{role="storage"} 0.0' in client.gateway.metrics.text()
+
+    in_archive(scenario)
+
+
+def test_a_node_with_damaged_rows_is_not_ready_and_counts_them() -> None:
+    async def scenario(town: Archive) -> None:
+        (keeper,) = town.storage
+        assert keeper.storage is not None
+        async with open_gateway(keeper) as client:
+            keeper.storage.store.damage.note(place_of(0, 0), 5)
+            answer = await client.get("/ready", 503)
+            assert "1 damaged rows in" in answer["problems"][0]
+            assert answer["problems"] == [f"storage: {keeper.storage.problem}"]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                text = await response.text()
+            assert "shoal_storage_damaged_rows 1.0" in text
+            keeper.storage.store.damage.mend(place_of(0, 0), 5)
+            assert (await client.get("/ready"))["ready"]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                assert "shoal_storage_mended_total 1.0" in await response.text()
+
+    in_archive(scenario)
+
+
+def test_a_node_whose_store_was_deleted_is_not_ready_and_its_metrics_answer() -> None:
+    async def scenario(town: Archive) -> None:
+        (keeper,) = town.storage
+        assert keeper.storage is not None
+        async with open_gateway(keeper) as client:
+            shutil.rmtree(keeper.storage.store.folder)
+            answer = await client.get("/ready", 503)
+            assert "is not there any more" in answer["problems"][0]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                assert response.status == 200
+                assert "shoal_storage_problem 1.0" in await response.text()
 
     in_archive(scenario)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -195,6 +196,34 @@ def test_what_may_have_been_sent_far_ahead_moves_when_nobody_has_it(box: Outbox)
     second = box.move(two.query, two.place, NOW_NS)
     assert (second.chain, second.previous) == (moved.chain, Position(NOW_MS, 1))
     assert second.rows == two.rows
+
+
+def test_a_restored_outbox_sends_nothing_under_another_place_than_its_original_did(
+    tmp_path: Path,
+) -> None:
+    """The original sent it after the backup; storage nodes know it by its place."""
+    box = opened(tmp_path / "box")
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    for task in range(3):
+        stage(box, [b"a", b"b"], task=task)
+    box.seal("q", 1, 0, [Attempt(task, 0, 1) for task in range(3)], NOW_NS)
+    done = sent(box)
+    box.done(done.query, done.place)
+    box.close()
+    shutil.copytree(tmp_path / "box", tmp_path / "copy")
+    box = opened(tmp_path / "box")
+    second = sent(box)
+    third = sent(box, second.place)
+    box.close()
+    later_ns = NOW_NS + 24 * 3600 * S_NS
+    box = opened(tmp_path / "copy")
+    assert sent(box, now_ns=later_ns) == second
+    assert sent(box, second.place, later_ns) == third
+    stage(box, [b"c"], batch=1)
+    box.seal("q", 1, 1, [Attempt(0, 0, 1)], later_ns)
+    new = sent(box, third.place, later_ns)
+    assert (new.first, new.previous) == (Position(later_ns // MS_NS, 0), Position(NOW_MS, 5))
+    box.close()
 
 
 def test_a_query_keeps_its_stream_and_names_are_checked(box: Outbox) -> None:

@@ -132,6 +132,7 @@ class OpenStorage:
             is_behind=sync.is_behind,
             missed=sync.missed,
             took=sync.stored,
+            is_tracker=lambda peer: peer in {tracker.id for tracker in self.trackers},
         )
         return [*self._make_node(key, node), storage, sync]
 
@@ -156,6 +157,10 @@ class OpenStorage:
         node.command(SYNC, FollowStream(stream))
         node.command(STREAMS, JoinStream(stream, subscribe=False, keep=True))
 
+    def keeps(self, node: SimNode, stream: StreamId) -> bool:
+        machine: Any = node.machines[STREAMS]
+        return stream in machine.streams
+
     def join(self, node: SimNode, *streams: int) -> None:
         for number in streams:
             node.command(STREAMS, JoinStream(stream_of(number)))
@@ -163,9 +168,13 @@ class OpenStorage:
     def publish(self, node: SimNode, number: int, *, durable: bool = False) -> None:
         """The node is in the stream, or comes into it now."""
         stream = stream_of(number)
-        if stream not in node.machines[STREAMS].streams:  # type: ignore[attr-defined]
+        if not self.keeps(node, stream):
             self.join(node, number)
         node.command(STREAMS, Publish(stream, b"%d" % number), token=durable)
+
+    def hand_in(self, node: SimNode, id: MessageId) -> None:
+        """A publisher has storage keep what it published long before."""
+        node.command(HISTORY, KeepDurably(id.stream, self.signed[id]), id)
 
     def _published(self, node: SimNode, event: Any) -> None:
         if isinstance(event, PublishAccepted):
@@ -181,7 +190,7 @@ class OpenStorage:
         """As the storage role does."""
         if isinstance(event, MessageTaken):
             node.command(STORAGE, KeepMessage(event.message))
-        elif isinstance(event, StreamWanted | StreamListed):
+        elif isinstance(event, StreamWanted | StreamListed) and not self.keeps(node, event.stream):
             self.keep(node, event.stream)
 
     # What a test looks at

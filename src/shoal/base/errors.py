@@ -31,6 +31,11 @@ catches RemoteError, counts it, and goes on.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.base.ids import MessageId
+
 
 class ShoalError(Exception):
     """Everything that Shoal raises on purpose."""
@@ -63,6 +68,16 @@ class StreamUnavailable(ShoalError):
 
 class HistoryUnavailable(ShoalError):
     """Nobody who keeps a stream could give, or keep, what was asked; it may be otherwise later."""
+
+    def __init__(
+        self, text: str, *, message: MessageId | None = None, refused: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.message = message
+        """The message that was published and has no copies yet; the node that published it goes on
+        trying, and `Stream.retry` waits for it under this id."""
+        self.refused = refused
+        """All storage nodes refuse the message, and trying again does not help."""
 
 
 class TopicUnavailable(ShoalError):

@@ -133,6 +133,12 @@ class StorageSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The oldest go when the store is larger."""
     topics: tuple[str, ...] = ()
     """Durable topics whose events are appended to logs as well, for readers such as Spark."""
+    create: bool | None = None
+    """Whether a store that is not there is made. None: once, where this key has had none before; so
+    one that was deleted, or is not mounted, is missed at the start."""
+    drain: bool = False
+    """Keep nothing new, and answer no readers: the other storage nodes copy what is here, after
+    which this one may go."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""

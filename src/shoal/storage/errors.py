@@ -13,12 +13,20 @@ class StoreInUse(StoreError):
     """Another process, or this one, has the store open."""
 
 
+class StoreGone(StoreError):
+    """The store is not where it was: its folder was deleted, or its disk is not mounted."""
+
+
 class StoreFormatUnknown(StoreError):
     """Not a store, or one that a newer Shoal wrote."""
 
 
 class StoreDamaged(StoreError):
     """The file does not hold what was written to it."""
+
+
+class RowDamaged(StoreDamaged):
+    """One message of it is not what was written; the others are as good as ever."""
 
 
 class StoreFull(StoreError):

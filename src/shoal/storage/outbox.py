@@ -28,6 +28,7 @@ Not for several threads at once: its owner has one.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -61,7 +62,14 @@ from shoal.storage.outbox_file import (
     staged_of,
     staged_prefix,
 )
-from shoal.storage.outbox_sending import begin_part, drop_part, go_on, next_part, position_after
+from shoal.storage.outbox_sending import (
+    begin_part,
+    begin_restored,
+    drop_part,
+    go_on,
+    next_part,
+    position_after,
+)
 from shoal.storage.outbox_sweep import forget_batch_writes, sweep_staged
 from shoal.storage.outbox_types import (
     NAME_CHARS_MAX,
@@ -74,6 +82,7 @@ from shoal.storage.outbox_types import (
     Sending,
 )
 
+log = logging.getLogger("shoal.storage")
 BatchPlace = tuple[int, int, int]
 """Query, epoch, batch."""
 
@@ -124,6 +133,9 @@ class Outbox:
         self._staged: dict[BatchPlace, _StagedBatch] = {}
         self._holder: BatchPlace | None = None
         self._given_up: dict[int, tuple[int, int]] = {}  # the last epoch and batch, by query
+        if self._file.restored:
+            log.warning("%s is a copy: what was sealed keeps its places", self._file.file)
+            self._file.write(lambda txn: begin_restored(self._file, txn))
         self._sealed_bytes = 0
         self._waiting: dict[int, int] = {}  # sealed parts, by query
         self._names: dict[int, str] = {}

@@ -46,6 +46,18 @@ def begin_part(
     return begun
 
 
+def begin_restored(file: OutboxFile, txn: Txn) -> None:
+    """An outbox goes on from a copy: its node may have sent since what is sealed here. So all of it
+    has its place for good, however long ago that was given: storage nodes know what they have by
+    its place, and keep it once."""
+    for key, sealed in list(file.after(txn, file.sealed, b"", b"", Sealed)):
+        if not sealed.begun:
+            # Judged at the time of its own place, which is then neither late nor ahead.
+            at_ns = sealed.first.timestamp_ms * MS_NS
+            begin_part(file, txn, key, sealed, now_ns=at_ns, stale_ns=0)
+    file.settle_restored(txn)
+
+
 def is_ahead(position: Position, now_ns: int) -> bool:
     """Whether a position is so far ahead of the clock that nodes may refuse it."""
     return position.timestamp_ms * MS_NS - now_ns > CHAIN_AHEAD_NS

@@ -26,6 +26,7 @@ from shoal.cli.backup.contents import Item, Kind
 from shoal.cli.backup.copying import CHUNK_BYTES, copy_item, digest_of
 from shoal.identity import SystemEntropy
 from shoal.storage.folder import data_file
+from shoal.storage.owned_file import mark_restored
 from shoal.storage.rows import LogId
 from shoal.storage.store import Store
 
@@ -196,6 +197,8 @@ def restore_files(
                     tell(entry.name)
                     if entry.kind == Kind.STORE:
                         new_logs.append(_restore_store(tar, member, entry, target, now_ns))
+                    elif entry.kind == Kind.LMDB:
+                        _restore_marked(tar, member, entry, target)
                     else:
                         _restore(tar, member, entry, target)
     except OSError as error:
@@ -217,6 +220,20 @@ def _restore_store(
         os.link(data_file(Path(folder)), target)  # not a rename: it fails if there is one by now
     _sync(target.parent)
     return NewLog(target.parent, old, new)
+
+
+def _restore_marked(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, entry: Entry, target: Path
+) -> None:
+    """What a node has said since the copy was made is not in it. So it gets its name when it says
+    that it is a copy: a restore that is cut short must not leave one that passes for the original.
+    """
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".restoring.", dir=target.parent) as folder:
+        _restore(tar, member, entry, data_file(Path(folder)))
+        mark_restored(Path(folder))
+        os.link(data_file(Path(folder)), target)  # not a rename: it fails if there is one by now
+    _sync(target.parent)
 
 
 def _restore(tar: tarfile.TarFile, member: tarfile.TarInfo, entry: Entry, target: Path) -> None:

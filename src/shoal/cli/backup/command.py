@@ -56,6 +56,8 @@ def restore(
 
     A storage node goes on under a new log id, since it may have stored more after the backup:
     readers of its old log miss nothing by that, and get nothing twice.
+    Topics and the outbox are marked as copies: before the node publishes in a topic again, it looks
+    for what it published there after the backup; what was sealed keeps its place.
 
     One key is one node: start what you restored only when the one that it is a copy of is gone.
 

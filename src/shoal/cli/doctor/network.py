@@ -30,11 +30,15 @@ from shoal.protocols.streams.peer_clocks import ClockConfig, median
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.registry.chain import Block
 from shoal.runtime.readiness import Readiness
+from shoal.storage.checking import newest_rows
+from shoal.storage.folder import holds_something
+from shoal.storage.store import Store
 from shoal.transport.port import Credentials, DialFailed, Frame, Link
 from shoal.transport.websocket import WebSocketTransport
 
 ANSWER_S = 5.0
 ANSWER_BYTES_MAX = 1 << 20
+STORE_ROWS_READ = 20_000  # a second at most; all of them are for `shoal storage verify`
 BLOCK_OLD_S = 600.0  # Ethereum makes one every 12 s, and few chains are slower than a minute
 SKEW_OK_S = 5.0  # HTTP tells whole seconds, and an answer takes its time
 
@@ -300,8 +304,37 @@ def chain_age(block: Block, where: str, now_s: float) -> Finding:
     return ok("registry", found)
 
 
+def store(network: NetworkFile) -> Finding | None:
+    """Whether the newest rows of a storage node can be read; it may run."""
+    if network.storage is None or not holds_something(network.path(network.storage.folder)):
+        return None
+    folder = network.path(network.storage.folder)
+    try:
+        with Store(folder, SystemEntropy(), readonly=True) as opened:
+            rows, damaged = newest_rows(opened, STORE_ROWS_READ)
+    except ShoalError as error:
+        return problem("store", f"{folder} cannot be read", str(error))
+    if damaged:
+        return problem(
+            "store",
+            f"{damaged} of the newest {rows} rows in {folder} are damaged",
+            "run `shoal storage verify`, stop the node, and run `shoal storage repair`",
+        )
+    return ok("store", f"the newest {rows} rows in {folder} can be read")
+
+
 def folders(network: NetworkFile) -> Iterator[Finding]:
-    """What the node keeps can be written."""
+    """What the node keeps can be written, and is there if it ever was."""
+    if network.storage is not None and network.storage.create is None:
+        from shoal.node.storage_role import is_missing
+
+        if is_missing(network, network.storage):
+            yield problem(
+                "store",
+                f"there is none in {network.path(network.storage.folder)}, and this key has had one"
+                " there",
+                "mount its disk, or restore a backup; or write create = true under [storage]",
+            )
     sections = (network.storage, network.topics, network.outbox)
     for section in sections:
         if section is not None:

@@ -14,6 +14,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import msgspec
+
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
@@ -32,7 +34,7 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
-from shoal.protocols.dht.calls import CALLS, Calls
+from shoal.protocols.dht.calls import CALLS, SLOW, Calls
 from shoal.protocols.dht.checking import Checking, Judge, Judged
 from shoal.protocols.dht.commands import COMMANDS, Find, FindDone, Get, GetDone, Put, PutDone
 from shoal.protocols.dht.config import KEY_BYTES_MAX, VALUE_BYTES_MAX, DhtConfig
@@ -144,6 +146,8 @@ class DhtNode:
         match key:
             case "calls":
                 return self.calls.tick(now_ns)
+            case "slow":
+                return self.calls.slow_tick(now_ns)
             case "tick":
                 return self._upkeep.tick(now_ns)
             case "join":
@@ -152,7 +156,8 @@ class DhtNode:
                 return self._puts.begin(now_ns)
             case ("lookup", int(number)):
                 return self._lookups.deadline(number, now_ns)
-        raise UsageError(f"no timer {key!r}: {CALLS}, {TICK}, {JOIN}, {PUTS}, {LOOKUP} are ours")
+        ours = ", ".join((CALLS, SLOW, TICK, JOIN, PUTS, LOOKUP))
+        raise UsageError(f"no timer {key!r}: {ours} are ours")
 
     # Peers
 
@@ -246,7 +251,9 @@ class DhtNode:
                 return self._find(command, reply, now_ns)
             case Get(key):
                 _check_key(key)
-                return self._gets.get(key, lambda values: reply(GetDone(key, values)), now_ns)
+                return self._gets.get(
+                    key, lambda values, alone: reply(GetDone(key, values, None, alone)), now_ns
+                )
             case Put():
                 return self._put(command, reply, now_ns)
         raise UsageError(f"{command!r} is no command of the DHT: Find, Get and Put are")
@@ -279,7 +286,13 @@ class DhtNode:
             due_ns, life_ns = self._upkeep.due_ns(now_ns), self.config.value_ns
             self.values.put(key, value, judged, self.node, life_ns, now_ns, due_ns=due_ns)
             return self._puts.put(
-                key, value, life_ns, replicas, lambda held: reply(PutDone(key, held)), now_ns
+                key,
+                value,
+                life_ns,
+                replicas,
+                lambda held, over: reply(PutDone(key, held, None, over)),
+                command.progress,
+                now_ns,
             )
 
         return self._checking.check(key, value, checked, now_ns)
@@ -287,8 +300,7 @@ class DhtNode:
 
 def _with_token(done: Any, token: Hashable) -> Any:
     """The same answer, for whoever asked under a token."""
-    values = [getattr(done, name) for name in done.__struct_fields__[:-1]]
-    return type(done)(*values, token)
+    return msgspec.structs.replace(done, token=token)
 
 
 def _check_key(key: bytes) -> None:

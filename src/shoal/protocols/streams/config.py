@@ -272,6 +272,12 @@ class TrackerConfig(msgspec.Struct, frozen=True):
     """No tracker's clock is further ahead than this: a later epoch is a lie, and would use up the
     epochs there are."""
 
+    notice_ns: int = 3 * S_NS
+    notice_tries: int = 20
+    """A storage node that has not joined a stream that it was told of is told again, for a minute:
+    its own Join may wait, but one that does not want to never comes. The next Join of somebody else
+    begins anew."""
+
     limited_max: int = 100_000
     """Nodes and streams whose rate is remembered."""
 

@@ -61,8 +61,11 @@ def join_stream(
             f"stream id {command.stream!r}: give 1 to {STREAM_ID_CHARS_MAX} characters"
         )
     wall = WallClock() if wall is None else wall
+    # Storage also takes what neighbours still have of the time before it came: it was away, or did
+    # not know of the stream.
+    since_ns = now_ns - config.recent_ns if command.keep else now_ns
     feeds = command.redundant_feeds
-    channel = Channel(command.stream, config, now_ns // MS_NS, node, feeds, wall)
+    channel = Channel(command.stream, config, since_ns // MS_NS, node, feeds, wall)
     channel.joined(command)
     return StreamState(
         Overlay(command.stream, node, config),

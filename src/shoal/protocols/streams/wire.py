@@ -15,6 +15,7 @@ from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
     READER_MESSAGES,
     SIGNAL_MESSAGES,
+    STORAGE_MESSAGES,
     TRACKER_MESSAGES,
     Announce,
     AskTime,
@@ -30,6 +31,7 @@ from shoal.protocols.streams.messages import (
     Instruction,
     Join,
     JoinRefused,
+    KeepStreams,
     KeyHolders,
     Leave,
     Left,
@@ -75,6 +77,7 @@ AnyMessage = (
     | FindHolders
     | KeyHolders
     | Expect
+    | KeepStreams
     | AskTime
     | TellTime
 )
@@ -92,6 +95,7 @@ class StreamsCodec:
         *TRACKER_MESSAGES,
         *SIGNAL_MESSAGES,
         *READER_MESSAGES,
+        *STORAGE_MESSAGES,
         *KEY_MESSAGES,
         *CLOCK_MESSAGES,
     )

@@ -33,7 +33,7 @@ from shoal.protocols.topics.commands import (
     TopicFound,
     Unsubscribe,
 )
-from shoal.protocols.topics.config import SUBSCRIPTIONS_MAX
+from shoal.protocols.topics.config import AWAITING_MAX, SUBSCRIPTIONS_MAX
 from shoal.protocols.topics.cursors import Cursor
 from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import own_key
@@ -100,7 +100,7 @@ class Application:
             wall_ms = held.wall.read(now_ns) // MS_NS
             age_ms = wall_ms - topic.metadata.created_ms
             # Nobody has published in a new one. In an old one we may have, and lost our memory.
-            state.synced = age_ms < NEW_MS
+            state.synced = state.record_known = age_ms < NEW_MS
             if not state.synced:
                 state.log.sealed_ms = floor_of(wall_ms)
         effects = [*held.save(state), *held.enter(state, now_ns)]
@@ -230,11 +230,26 @@ class Application:
             if entry is not None:
                 if not (state.may_publish and (state.record or not publishing.retired)):
                     return self._leads.wait(state, entry, replicas, token, now_ns)
+                if not self._upkeep.may_put_record(state):
+                    if len(state.awaiting) >= AWAITING_MAX:
+                        return [Notify(EventStored(event, 0, token))]
+                    state.awaiting.append((event, replicas, token))
+                    return self._upkeep.look_for_record(state, now_ns)
                 effects = self._upkeep.lead_to(state, event, now_ns)
                 record = Cid(own_key(state.id, state.topic, self._held.here.node))
                 blocks = {event: encode_descriptor(entry.event), record: state.record}
                 return [*effects, *self._held.storing.wait(event, blocks, replicas, token)]
         return [Notify(EventStored(event, 0, token))]
+
+    def await_again(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Our own head record may be put now."""
+        if not state.awaiting or not self._upkeep.may_put_record(state):
+            return []
+        waiting, state.awaiting = state.awaiting, []
+        effects: list[Effect] = []
+        for event, replicas, token in waiting:
+            effects += self._await_stored(event, replicas, token, now_ns)
+        return effects
 
     def _fetch(self, command: Fetch, token: Hashable, now_ns: int) -> list[Effect]:
         id = command.event

@@ -118,7 +118,8 @@ class EventArrived(msgspec.Struct, frozen=True, gc=False):
     event: EventDescriptor
     received_ns: int
     gap_before: bool = False
-    """The event that this one follows could not be had."""
+    """The event that this one follows could not be had; or its publisher's chain has forked, and
+    this one is on another branch than the one told before."""
 
 
 class StartMissing(msgspec.Struct, frozen=True, gc=False):

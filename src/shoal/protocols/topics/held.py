@@ -21,7 +21,7 @@ from shoal.protocols.topics.carried import Carried
 from shoal.protocols.topics.commands import EventFound
 from shoal.protocols.topics.config import TOPICS_MAX, TopicsConfig
 from shoal.protocols.topics.digests import floor_of
-from shoal.protocols.topics.head_records import keys_of
+from shoal.protocols.topics.head_records import keys_of, own_key
 from shoal.protocols.topics.intake import Intake
 from shoal.protocols.topics.links import Links
 from shoal.protocols.topics.log import Entry
@@ -135,10 +135,10 @@ class HeldTopics:
     def watch(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Look for the head records of a topic."""
         state.watched_ns = now_ns
-        return [
-            Send(Get(key, (HEADS, state.id)), (self.here.node,))
-            for key in keys_of(state.id, state.topic)
-        ]
+        keys = dict.fromkeys(keys_of(state.id, state.topic))
+        if state.may_publish:
+            keys[own_key(state.id, state.topic, self.here.node)] = None
+        return [Send(Get(key, (HEADS, state.id)), (self.here.node,)) for key in keys]
 
     def _first_beat(self) -> int:
         return int(self.config.beat_ns * self.rng.uniform(0.5, 1.0))

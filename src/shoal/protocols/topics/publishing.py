@@ -147,8 +147,7 @@ class Publishing:
     def synced(self, state: TopicState, now_ns: int) -> list[Effect]:
         """A publisher knows again what it published: what waited for that goes on."""
         state.synced = True
-        if state.is_sole_publisher and state.published is None:
-            state.published = state.log.last
+        state.find_published(self.peer_id)
         effects: list[Effect] = []
         for event, parent, token in self._waiting.pop(state.id, ()):
             effects += self._place_after(state, event, parent, token, None, now_ns)

@@ -10,10 +10,10 @@ from shoal.identity import PrivateKey
 from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Send, SetTimer
-from shoal.protocols.dht.commands import Put
+from shoal.protocols.dht.commands import Get, GetDone, Put
 from shoal.protocols.topics.config import HEADS_IN_RECORD
-from shoal.protocols.topics.head_records import heads_of, make_record
-from shoal.protocols.topics.held import BEAT, SYNC, HeldTopics
+from shoal.protocols.topics.head_records import heads_of, make_record, own_key
+from shoal.protocols.topics.held import BEAT, HEADS, SYNC, HeldTopics
 from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.state import TopicState
 
@@ -57,6 +57,8 @@ class Upkeep:
         effects += self._held.need_absent(state, now_ns)
         effects += self._expire(state, now_ns)
         effects += self._put_again(state, now_ns)
+        if state.may_publish and (state.published is not None or not state.is_open):
+            effects += self.look_for_record(state, now_ns)
         if state.published is not None:
             if now_ns - state.record_put_ns >= self._config.keep_alive_ns:
                 state.record_due_ns = now_ns
@@ -133,17 +135,24 @@ class Upkeep:
         return self._put_record(state, event, now_ns)
 
     def _put_record(self, state: TopicState, event: Cid | None, now_ns: int) -> list[Effect]:
-        state.record_due_ns = None
         if self._held.publishing.retired:
+            state.record_due_ns = None
             return []  # the newer session of this key has records of its own
+        if not self.may_put_record(state):
+            state.record_due_ns = now_ns if state.record_due_ns is None else state.record_due_ns
+            return self.look_for_record(state, now_ns)
+        state.record_due_ns = None
         wall_ms = self._held.wall.read(now_ns) // MS_NS
         state.record_number = max(state.record_number + 1, wall_ms)
         others = [head for head in state.log.heads if head != state.published]
+        # A record takes the place of the one before: what that named is followed by what this one
+        # names, or named again.
+        others += [head for head in state.unknown_heads() if head != state.published]
         heads = others[1 - HEADS_IN_RECORD :]
         if state.published is not None:
             heads.append(state.published)
         if event is not None and not state.log.leads_to(heads, event):
-            heads = [*heads[1 - HEADS_IN_RECORD :], event]  # the tip of an old fork
+            heads = [event, *heads[1 - HEADS_IN_RECORD :]]  # the tip of an old fork; ours is last
         here, sign = self._key.address, self._key.sign
         key, value = make_record(state.id, state.topic, here, sign, state.record_number, heads)
         state.record = value
@@ -181,16 +190,50 @@ class Upkeep:
 
     # Head records
 
-    def heads_got(
-        self, id: Cid, key: bytes, values: tuple[bytes, ...], now_ns: int
+    def may_put_record(self, state: TopicState) -> bool:
+        """Whether our own record may take the place of the one that is in the DHT."""
+        return state.synced and state.record_known
+
+    def look_for_record(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Look for our own record. A publisher that looks for what it published does so anyway."""
+        if state.record_asked_ns is None:
+            state.record_asked_ns = now_ns
+        if not state.synced or state.record_known:
+            return []
+        here = self._held.here.node
+        return [Send(Get(own_key(state.id, state.topic, here), (HEADS, state.id)), (here,))]
+
+    def _record_got(
+        self, state: TopicState, answer: GetDone, is_new: bool, now_ns: int
     ) -> list[Effect]:
+        """Our own record was looked for. What it names and was never here was published by this
+        node all the same: its disk is an older copy, and it does as if it had lost it."""
+        if state.record_asked_ns is None:
+            state.record_asked_ns = now_ns
+        patient = now_ns < state.record_asked_ns + self._config.look_patience_ns
+        if answer.alone and patient:
+            return []  # nodes have to be found again first: it is looked for at the next beat
+        state.record_known = True
+        effects: list[Effect] = []
+        if is_new and state.synced and state.may_publish and state.unknown_heads():
+            state.synced = False
+            state.sync_heads.update(dict.fromkeys(state.record_heads))
+            effects += self._held.save(state) if state.saved else []
+            effects += self._held.begin_sync(state, now_ns)
+        if state.record_due_ns is not None and now_ns >= state.record_due_ns:
+            effects += self._put_record(state, None, now_ns)
+        return effects
+
+    def heads_got(self, state: TopicState, answer: GetDone, now_ns: int) -> list[Effect]:
         """The DHT has head records, or has not."""
-        state = self._held.states[id]
+        key, is_new = answer.key, False
         state.looked = True
-        for value in values:
+        for value in answer.values:
             signer, number, heads = heads_of(value)
             if signer == self._held.here.node:
-                state.record_number = max(state.record_number, number)
+                is_new = number > state.record_number
+                if is_new:
+                    state.record_number, state.record_heads = number, heads
             elif signer is not None:
                 state.records[key, signer] = value
                 if len(state.records) > RECORDS_MAX:
@@ -200,7 +243,10 @@ class Upkeep:
                     state.sync_heads[head] = None
                 if not state.log.knows(head):
                     state.fetches.need(head, None, now_ns)
-        return [*state.fetches.ask(now_ns), *self._try_sync(state, now_ns)]
+        effects: list[Effect] = []
+        if key == own_key(state.id, state.topic, self._held.here.node):
+            effects += self._record_got(state, answer, is_new, now_ns)
+        return [*effects, *state.fetches.ask(now_ns), *self._try_sync(state, now_ns)]
 
     def sync(self, state: TopicState, now_ns: int) -> list[Effect]:
         """A publisher that does not know yet what it published looks again."""
@@ -223,7 +269,8 @@ class Upkeep:
     def _knows_enough(self, state: TopicState) -> bool:
         """Whether the next event of ours can be linked."""
         if state.is_open:  # forks are no harm there
-            return state.looked and all(state.log.knows(head) for head in state.sync_heads)
+            looked = state.record_known if self._held.archive.restored else state.looked
+            return looked and all(state.log.knows(head) for head in state.sync_heads)
         # Records lag behind by some seconds, so a neighbour has to say what its heads come to, too.
         # That there is none, and nothing in the DHT, is not believed at once: nodes have to be
         # found again first.
