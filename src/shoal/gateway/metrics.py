@@ -190,6 +190,11 @@ def _storage(disk: StoreDisk) -> Iterator[Metric]:
     else:
         yield GaugeMetricFamily("shoal_storage_messages", "Messages kept.", value=info.messages)
         yield GaugeMetricFamily(
+            "shoal_storage_uncertain_seconds",
+            "By how much the clock is ahead of the time that retention goes by.",
+            value=seconds(disk.store.uncertain_ns),
+        )
+        yield GaugeMetricFamily(
             "shoal_storage_size_bytes", "What they take in the store.", value=info.size_bytes
         )
     damage = disk.store.damage
