@@ -98,7 +98,7 @@ def test_a_node_without_its_tracker_is_not_ready() -> None:
             await until(lambda: node.readiness.ready)
             answer = await client.get("/ready")
             assert (answer["ready"], answer["problems"]) == (True, [])
-            assert [one["role"] for one in answer["roles"]] == ["streams", "gateway"]
+            assert [one["role"] for one in answer["roles"]] == ["streams", "clock", "gateway"]
             stream = await node.create_stream("/x")
             await node.join(stream.id)
             assert (await client.get("/ready"))["ready"]
@@ -138,7 +138,7 @@ def test_a_node_with_damaged_rows_is_not_ready_and_counts_them() -> None:
             keeper.storage.store.damage.note(place_of(0, 0), 5)
             answer = await client.get("/ready", 503)
             assert "1 damaged rows in" in answer["problems"][0]
-            assert keeper.storage.problem == answer["problems"][0]
+            assert answer["problems"] == [f"storage: {keeper.storage.problem}"]
             async with client.session.get(client.gateway.address + "/metrics") as response:
                 text = await response.text()
             assert "shoal_storage_damaged_rows 1.0" in text

@@ -266,3 +266,14 @@ def test_a_page_says_how_many_are_missing(store: Store) -> None:
     newest = store.last_page(STREAM, 0, 9, limits)
     assert isinstance(newest, Page)
     assert (len(newest.rows), newest.damaged) == (8, 1)
+
+
+def test_a_copy_that_lies_does_not_become_the_row(store: Store) -> None:
+    body(store)
+    assert not store.mend(STREAM, 0, 5, BAD), "nothing has met it yet"
+    list(log_rows(store, store.log))
+    for lie in (SENT[3], message(77), message(4, chain="c2")):
+        assert not store.mend(STREAM, 0, 5, lie)
+    assert not store.mend(STREAM, 0, 6, SENT[4])
+    assert store.mend(STREAM, 0, 5, BAD)
+    store.check_invariants()

@@ -53,7 +53,7 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
-from shoal.kernel.wall import ReadsWall
+from shoal.kernel.wall import ReadsWall, WallClock
 from shoal.runtime.clock import Clock
 from shoal.runtime.dialler import Dialler
 from shoal.runtime.disk import DiskThread
@@ -107,6 +107,9 @@ class RuntimeHost(Host):
         """Told of it, once."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock(self.wall_stepped)
+        self.wall = WallClock()
+        """The time of day, for this node's other parts."""
+        self._walls.append(self.wall)
         if isinstance(disk, ReadsWall):
             self._walls.append(disk.wall)
         self._rng = rng
@@ -132,7 +135,7 @@ class RuntimeHost(Host):
         self._dialler = Dialler((), rng)
         self._running = False
         self._settling: asyncio.TimerHandle | None = None
-        self._room = Room()
+        self._room = Room(lambda: len(self.connections), self._loop.time)
 
     # Life
 
@@ -192,6 +195,10 @@ class RuntimeHost(Host):
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
+
+    def wall_ns(self) -> int:
+        """The time of day, in Unix nanoseconds."""
+        return self.wall.read(self.now_ns())
 
     def set_timer(self, slot: int, key: Hashable, delay_ns: int) -> None:
         if self._running:

@@ -78,9 +78,11 @@ class Damage:
             " verify` says how many there are, and `shoal storage repair` puts them right"
         )
 
-    def note(self, place: Place, seq: int) -> None:
-        """A row of the own log cannot be read."""
+    def note(self, place: Place, seq: int, key: bytes | None = None) -> None:
+        """A row of the own log cannot be read; the key is that of the message that it names."""
         row = Broken(place, seq)
+        if key is not None and seq and len(self._seqs) < NOTED_MAX:
+            self._seqs[key] = seq
         with self._lock:
             self.met += 1
             is_new = row not in self._noted and len(self._noted) < NOTED_MAX
@@ -94,7 +96,7 @@ class Damage:
         """A message cannot be read, by whatever row it was come to."""
         seq = self._seqs.get(key)
         if seq is None:
-            seq = _own_seq(txn, tables, key)
+            seq = own_seq(txn, tables, key)
             if len(self._seqs) < NOTED_MAX:
                 self._seqs[key] = seq
         self.note(Place(key[:PLACE_BYTES]), seq)
@@ -109,6 +111,15 @@ class Damage:
         self.mended += 1
         self.forget(place, seq)
 
+    def row_without(self, key: bytes) -> int | None:
+        """The own row that names a message, if it was met, and could not be read."""
+        seq = self._seqs.get(key) if self._noted else None
+        return seq if seq and self.is_noted(Place(key[:PLACE_BYTES]), seq) else None
+
+    def is_noted(self, place: Place, seq: int) -> bool:
+        """Whether a row was met that cannot be read."""
+        return Broken(place, seq) in self._noted
+
     def next_rows(self, most: int) -> list[Broken]:
         """Rows of one place that others may have; the next time those after them."""
         with self._lock:
@@ -119,7 +130,7 @@ class Damage:
             return rows
 
 
-def _own_seq(txn: Txn, tables: Tables, key: bytes) -> int:
+def own_seq(txn: Txn, tables: Tables, key: bytes) -> int:
     """The own seq of a message that cannot be read: what its header says, if the log says the same.
     If not, the log is looked through, which takes seconds for millions of rows. 0 if no row names
     it: then its key is wrong."""
@@ -171,6 +182,8 @@ def mend(
         if held.seq != seq:
             return False  # this message is another row's
         ingest_ns = held.ingest_ns
+        if held.signed != signed:  # what was written was not what its publisher had signed
+            txn.put(key, message_value(key, seq, ingest_ns, signed), db=tables.messages)
     whole = entry_value(ingest_ns, False, tail)
     if raw != whole:
         txn.put(entry_key(OWN, place, seq), whole, db=tables.entries)

@@ -23,18 +23,27 @@ class Database(LmdbFile):
     """The file of a store, open in this process and in no other."""
 
     def __init__(
-        self, folder: Path, entropy: Entropy, config: StoreConfig, *, may_create: bool = True
+        self,
+        folder: Path,
+        entropy: Entropy,
+        config: StoreConfig,
+        *,
+        may_create: bool = True,
+        readonly: bool = False,
     ) -> None:
         """Open it, or make it if it may be made; StoreError of some kind if that cannot be."""
         if not may_create and not holds_something(folder):
             raise StoreGone(f"there is no store in {folder}")
         self._entropy = entropy
         self.damage = Damage(str(data_file(folder)))
-        super().__init__(folder, config)
+        self._readonly = readonly
+        super().__init__(folder, config, readonly=readonly)
         self._page_bytes = self._environment.stat()["psize"]
 
     def _open_tables(self, environment: lmdb.Environment) -> None:
-        self.tables, log = open_tables(environment, self.file, self._entropy)
+        self.tables, log = open_tables(
+            environment, self.file, self._entropy, readonly=self._readonly
+        )
         self.log = UUID(bytes=log)
 
     def new_log_id(self) -> UUID:

@@ -67,6 +67,9 @@ class Ingest:
         at = self._at(id)
         tail = tail_of(id)
         key = at.place + tail
+        missing = self._damage.row_without(key)
+        if missing is not None and self._is_mended(at.place, missing, tail, signed):
+            return Duplicate(missing)
         seq = at.last + 1
         value = message_value(key, seq, at.ingest_ns, signed)
         if not self._txn.put(key, value, overwrite=False, db=self._tables.messages):
@@ -104,6 +107,15 @@ class Ingest:
         if held.signed[SIGNATURE_BYTES:] == signed[SIGNATURE_BYTES:]:
             return Duplicate(held.seq)
         return Conflict(held.seq, held.signed, signed)
+
+    def _is_mended(self, place: Place, seq: int, tail: Tail, signed: bytes) -> bool:
+        """A row that was met lacks its message: it is this one, and not a new one."""
+        if self._txn.get(place + tail, db=self._tables.messages) is not None:
+            return False  # it is damaged, but there
+        if not mend(self._txn, self._tables, place, seq, tail, signed, exact=True):
+            return False
+        self._damage.mend(place, seq)
+        return True
 
     def _mended(self, key: bytes, raw: bytes, signed: bytes) -> Appended:
         """What is held is damaged. If these are its bytes, its CRC says so, and it is put right; if

@@ -228,7 +228,7 @@ class Logs:
                 signed = self._signed(txn, entries, at.place, seq, entry)
                 id = id_of(at.stream, at.partition, entry.tail)
                 if signed is None:
-                    damaged.append(DamagedRow(seq, entry.ingest_ns, id))
+                    damaged.append(DamagedRow(seq, entry.ingest_ns, id, entry.lost))
                 else:
                     rows.append(Row(id, seq, entry.ingest_ns, signed))
                     size_bytes += len(signed)
@@ -257,13 +257,15 @@ class Logs:
             message = read_message(key, value)
         except Rotten:
             if entries.is_own(seq):
-                damage.note(place, seq)
+                damage.note(place, seq, key)
             elif value is not None or not entry.lost:
                 damage.note_message(txn, tables, key)
             return None
         if entries.is_own(seq) and message.seq != seq:
-            damage.note(place, seq)  # the row says another message than it did
-            return None
+            again = entries.find(message.seq)
+            if again is None or again.tail != entry.tail:  # not one that came again
+                damage.note(place, seq)
+                return None
         return message.signed
 
     def _minus(self, txn: Txn, at: LogAt, minus: Mapping[LogId, int]) -> dict[int, int]:

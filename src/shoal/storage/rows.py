@@ -101,6 +101,8 @@ class DamagedRow(msgspec.Struct, frozen=True, gc=False):
     ingest_ns: int
     id: MessageId | None
     """None if not even that is known."""
+    lost: bool = False
+    """Of a replica whose owner could not read it either: nothing is wrong here."""
 
 
 class LogPage(msgspec.Struct, frozen=True, gc=False):

@@ -196,6 +196,11 @@ class StorageSync:
 
         return self._followed.copies.count(peers_of)
 
+    def lacking(self, stream: StreamId, partition: int, first: int, last: int) -> int:
+        """So many rows of our log, from first to last, no other storage node has, as far as it is
+        known."""
+        return self._followed.copies.lacking((stream, partition), first, last)
+
     def is_behind(self, stream: StreamId, now_ns: int) -> bool:
         """Whether another storage node of a stream may have what has not come here yet."""
         return self._behind.is_behind(stream, now_ns)

@@ -300,9 +300,9 @@ class Round:
                 continue
             there = theirs.get(_at(place))
             logs = () if there is None else there.logs
-            last = next((head.last for head in logs if head.log == held.own), 0)
+            has = next(((head.first, head.last) for head in logs if head.log == held.own), (1, 0))
             at, peer = _at(place), self.peer.node
-            self._followed.copies.compared(at, own.first, own.last, peer, last)
+            self._followed.copies.compared(at, own.first, own.last, peer, has)
 
     def _find_tails(self, theirs: PlaceHeads, ours: PlaceHeads | None, own: bytes) -> list[Effect]:
         peer, followed, at = self.peer, self._followed, _at(theirs)
