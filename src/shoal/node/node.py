@@ -248,8 +248,10 @@ class Node(Searching):
             checks.search(parts.search)
         if self.registry is not None:
             checks.registry(self.registry)
+        if self.storage is not None:
+            checks.storage(self.storage)
         self.clock.start()
-        checks.start()
+        checks.start(self.network)
 
     async def close(self) -> None:
         """Leave every stream, flush, and close every link. Each part is closed also if one fails,
