@@ -394,7 +394,7 @@ class Node(Searching):
         return topic
 
     async def topic(self, cid: AnyCid) -> Topic:
-        """Somebody's durable topic, or our own, by its CID. Of our own, others are told again."""
+        """Somebody's durable topic, or our own, by its CID."""
         id = cid_of_any("cid", cid)
         found = await self.topics.find(id)
         return Topic(self.topics, id, found)
