@@ -115,7 +115,7 @@ def _land(
             _check_number(lake, query, batch, last, follows=follows)
             landed = last == batch
             complete = landed and quarantine.last_batch(query) == batch
-            before = table.mark(query)
+            before = table.mark(query) if landed else BatchMark()
             if complete and BatchMark(plan).is_replay_of(before):
                 return Landed(batch=batch, replayed=True)
             work = Plan(
