@@ -20,6 +20,7 @@ with shoal.connect("shoal.toml") as node:  # the same without async, for scripts
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.errors import (
+    ClockWrong,
     ConfigError,
     HistoryUnavailable,
     IdentityError,
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
         Node,
         PublishedDocument,
         PublishedEvent,
+        Readiness,
+        RoleReadiness,
         Search,
         Sighting,
         Space,
@@ -85,6 +88,7 @@ __all__ = [
     "BlockingNode",
     "BlockingStream",
     "BlockingTopic",
+    "ClockWrong",
     "ConfigError",
     "DataHit",
     "DataSighting",
@@ -107,9 +111,11 @@ __all__ = [
     "OffsetExpired",
     "PublishedDocument",
     "PublishedEvent",
+    "Readiness",
     "RegistryRefused",
     "RegistryUnavailable",
     "RemoteError",
+    "RoleReadiness",
     "Search",
     "SearchUnavailable",
     "SessionReplaced",

@@ -17,6 +17,7 @@ from shoal.base.units import S_NS
 from shoal.gateway import log_reading
 from shoal.identity.stream_message import decode_body
 from shoal.storage.config import StoreConfig
+from shoal.storage.layout import place_of, tail_of
 from tests.support.log_server import ALICE, BOB, START_MS, STREAM, LogServer, signed
 
 HOUR_NS = 3_600 * S_NS
@@ -47,7 +48,7 @@ def said(server: LogServer, path: str, status: int = 200, method: str = "GET") -
 
 
 def page(server: LogServer, query: str = "") -> LogRows:
-    return decode_rows(ask(server, f"?format=msgpack{query}"))
+    return decode_rows(ask(server, f"?format=msgpack&log={server.store.log}{query}"))
 
 
 def seqs(rows: LogRows) -> list[int]:
@@ -197,6 +198,47 @@ def test_what_retention_took_is_gone_and_what_is_left_is_said(server: LogServer)
     retainer._config = type(retainer._config)(age_ns=HOUR_NS)
     while server.store.retain(time_ns()).more:
         pass
-    gone = said(server, "?after=3&format=msgpack", 410)
+    gone = said(server, f"?after=3&format=msgpack&log={server.store.log}", 410)
     assert (gone["first"], gone["last"]) == (21, 21)
     assert "has expired" in gone["error"]
+
+
+def test_a_place_is_of_one_log_and_a_node_may_begin_another(server: LogServer) -> None:
+    """300 rows, a backup, 300 more, a restore, 400 new: what comes after 600?"""
+    backed_up = [signed(number) for number in range(300)]
+    server.append(backed_up)  # as the backup has it; a reader has read up to 600 since then
+    old, new = server.store.log, server.store.new_log(time_ns())
+    server.append([signed(number) for number in range(600, 1000)])
+    assert "name it with log=" in said(server, "?after=600", 400)["error"]
+    assert "is held here up to seq 300" in said(server, f"?after=600&log={old}", 404)["error"]
+    unknown = said(server, f"?log={new}&minus={old}:600", 404)["error"]
+    assert "held here up to 300 only" in unknown
+    # Who came only as far as the backup goes on along the new log, with exactly what is new.
+    at_end = said(server, f"?after=300&log={old}")
+    assert (at_end["rows"], at_end["own"]) == ([], str(new))
+    rest = decode_rows(ask(server, f"?format=msgpack&log={new}&minus={old}:300"))
+    numbers = [decode_body(row.signed).id.timestamp_ms - START_MS for row in rest.rows]
+    assert numbers == list(range(600, 1000))
+
+
+def damage(server: LogServer, number: int) -> None:
+    """A byte of a message is another one on disk."""
+    kept = server.store._database.tables.messages
+    key = place_of(0, 0) + tail_of(signed(number).id)
+
+    def work(txn: Any) -> None:
+        value = txn.get(key, db=kept)
+        txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=kept)
+
+    server.store._database.write(work)
+
+
+def test_a_damaged_row_is_told_and_what_follows_comes(server: LogServer) -> None:
+    server.append([signed(number) for number in range(864)])
+    damage(server, 255)
+    got = page(server)
+    assert seqs(got) == [seq for seq in range(1, 865) if seq != 256]
+    assert (got.damaged, got.through) == ([256], 864)
+    shown = said(server, f"?log={server.store.log}&after=250&limit=10")
+    assert [row["seq"] for row in shown["rows"]] == [251, 252, 253, 254, 255, 257, 258, 259, 260]
+    assert (shown["damaged"], shown["through"]) == ([256], 260)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -23,6 +24,7 @@ from shoal.node.network_file import (
     TrackerSection,
     load_network_file,
 )
+from shoal.storage.layout import place_of
 from tests.gateway.client import open_gateway
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.network import PATIENCE_S, Town, in_town, run
@@ -93,7 +95,10 @@ def test_a_node_without_its_tracker_is_not_ready() -> None:
     async def scenario(town: Town) -> None:
         (node,) = await town.move_in()
         async with open_gateway(node) as client:
-            assert await client.get("/ready") == {"ready": True, "problems": []}
+            await until(lambda: node.readiness.ready)
+            answer = await client.get("/ready")
+            assert (answer["ready"], answer["problems"]) == (True, [])
+            assert [one["role"] for one in answer["roles"]] == ["streams", "clock", "gateway"]
             stream = await node.create_stream("/x")
             await node.join(stream.id)
             assert (await client.get("/ready"))["ready"]
@@ -103,7 +108,9 @@ def test_a_node_without_its_tracker_is_not_ready() -> None:
             await town.tracker.close()
             await until(lambda: not node.host.connections)
             answer = await client.get("/ready", 503)
-            assert "has no tracker: is one of [[trackers]] running?" in answer["problems"][0]
+            (problem,) = answer["problems"]
+            assert problem.startswith(f"streams: {stream.id} has no tracker: ")
+            assert "[[trackers]]" in problem
             assert (await client.get("/health"))["links"] == 0
 
     in_town(scenario)
@@ -114,10 +121,46 @@ def test_a_node_that_cannot_store_is_not_ready() -> None:
         (keeper,) = town.storage
         assert keeper.storage is not None
         async with open_gateway(keeper) as client:
-            assert (await client.get("/ready"))["ready"]
+            await until(lambda: keeper.readiness.ready)
             keeper.storage.disk.problem = "no room"
             answer = await client.get("/ready", 503)
-            assert answer["problems"] == ["nothing can be stored: no room"]
+            assert answer["problems"] == ["storage: nothing can be stored: no room"]
+            assert b'shoal_role_ready{role="storage"} 0.0' in client.gateway.metrics.text()
+
+    in_archive(scenario)
+
+
+def test_a_node_with_damaged_rows_is_not_ready_and_counts_them() -> None:
+    async def scenario(town: Archive) -> None:
+        (keeper,) = town.storage
+        assert keeper.storage is not None
+        async with open_gateway(keeper) as client:
+            keeper.storage.store.damage.note(place_of(0, 0), 5)
+            answer = await client.get("/ready", 503)
+            assert "1 damaged rows in" in answer["problems"][0]
+            assert answer["problems"] == [f"storage: {keeper.storage.problem}"]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                text = await response.text()
+            assert "shoal_storage_damaged_rows 1.0" in text
+            keeper.storage.store.damage.mend(place_of(0, 0), 5)
+            assert (await client.get("/ready"))["ready"]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                assert "shoal_storage_mended_total 1.0" in await response.text()
+
+    in_archive(scenario)
+
+
+def test_a_node_whose_store_was_deleted_is_not_ready_and_its_metrics_answer() -> None:
+    async def scenario(town: Archive) -> None:
+        (keeper,) = town.storage
+        assert keeper.storage is not None
+        async with open_gateway(keeper) as client:
+            shutil.rmtree(keeper.storage.store.folder)
+            answer = await client.get("/ready", 503)
+            assert "is not there any more" in answer["problems"][0]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                assert response.status == 200
+                assert "shoal_storage_problem 1.0" in await response.text()
 
     in_archive(scenario)
 
@@ -200,7 +243,7 @@ def test_a_password_needs_a_user_and_a_bridge_a_tracker() -> None:
         async with Node.open(NetworkFile(tracker=TrackerSection())) as node:
             bridge = bridge_of(node, MqttSection("mqtt://127.0.0.1:9", mapping))
             gateway = gateway_of(node, GatewaySection(), bridge)
-            assert "MQTT broker: not connected yet" in list(gateway._overview._problems())
+            assert "mqtt: not connected yet" in node.readiness.problems
             assert b"shoal_mqtt_connected 0.0" in gateway.metrics.text()
             await gateway.close()
 

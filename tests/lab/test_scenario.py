@@ -291,7 +291,9 @@ def test_a_run_lasts_until_all_is_sent_and_healed() -> None:
     [
         ("kind = 'jitter'\nmean_ms = 9", 0.0),
         ("kind = 'clock_drift'\noffset_ms = 500", 0.0),
-        ("kind = 'clock_drift'\noffset_ms = 90000\nend_s = 10", 130.0),
+        ("kind = 'clock_drift'\noffset_ms = 90000\nend_s = 10", 40.0),
+        ("kind = 'clock_step'\nstep_s = -3600\nend_s = 10", 40.0),
+        ("kind = 'clock_step'\nstep_s = 5", 0.0),
         ("kind = 'crash'\nfraction = 1\nstart_s = 10\ndetect_s = 5", 45.0),
         ("kind = 'crash'\nfraction = 1\nstart_s = 10\nend_s = 20", 50.0),
         ("kind = 'partition'\nfraction = 0.5\nend_s = 20", 50.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from time import time_ns
 
 import pytest
 
@@ -44,7 +45,9 @@ class Stage:
     def __init__(self, disk: SlowDisk) -> None:
         self.disk = disk
         self.results: list[tuple[int, DiskResult]] = []
-        self.thread = DiskThread(disk, lambda slot, result: self.results.append((slot, result)))
+        self.thread = DiskThread(
+            disk, lambda slot, result: self.results.append((slot, result)), time_ns
+        )
 
     async def until(self, count: int) -> None:
         async with asyncio.timeout(10):

@@ -1,7 +1,8 @@
-"""Faults of clocks: they drift, and never go back."""
+"""Faults of clocks: monotonic ones drift and never go back, times of day step both ways."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -9,32 +10,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.units import MS_NS, S_NS
-from shoal.kernel.effects import SetTimer
-from shoal.kernel.inputs import TimerFired
+from shoal.kernel.effects import Effect, SetTimer
+from shoal.kernel.inputs import Input, TimerFired
 from shoal.kernel.records import LinkUp
+from shoal.kernel.wall import WallClock
 from shoal.sim.clocks import DriftingClock
-from shoal.sim.faults import ClockDrift
+from shoal.sim.faults import ClockDrift, ClockStep
 from shoal.sim.simulation import START_NS
+from tests.support.machines import React, Scripted
 from tests.support.tiny_network import TinyNetwork
 
 
 @given(
-    st.integers(-(10**12), 10**12),
     st.floats(-500_000, 500_000),
     st.lists(st.integers(0, 10**11), max_size=20),
 )
-def test_a_drifting_clock_never_goes_back(offset_ns: int, ppm: float, steps: list[int]) -> None:
-    clock = DriftingClock(0, offset_ns, ppm, shown_ns=17)
+def test_a_drifting_clock_never_goes_back(ppm: float, steps: list[int]) -> None:
+    clock = DriftingClock(0, 17, ppm)
     now_ns, shown = 0, [17]
     for number, step_ns in enumerate(steps):
         now_ns += step_ns
         shown.append(clock.read(now_ns))
         if number == len(steps) // 2:
-            clock.mend()
+            clock = DriftingClock(now_ns, shown[-1], -ppm)
     assert shown == sorted(shown)
 
 
-def test_a_clock_that_turns_late_while_a_node_runs_never_goes_back() -> None:
+def test_time_never_goes_back_while_the_clock_is_set() -> None:
     net = TinyNetwork()
     for when_ms in range(0, 16_000, 100):
         net.at(when_ms / 1000, 0)
@@ -52,6 +54,8 @@ def test_clocks_are_off_within_bounds_and_right_again_after_the_fault() -> None:
     net.run(5)
     now_ns = net.simulation.scheduler.now_ns
     errors_ms = [(node.host.now_ns() - now_ns) / MS_NS for node in net.nodes if node.host]
+    assert errors_ms == [0] * 50, "what measures durations is right"
+    errors_ms = [node.wall_offset_ns / MS_NS for node in net.nodes]
     assert max(errors_ms) <= 500
     assert min(errors_ms) >= -500
     assert max(errors_ms) > 300
@@ -59,6 +63,55 @@ def test_clocks_are_off_within_bounds_and_right_again_after_the_fault() -> None:
     net.run(6)
     now_ns = net.simulation.scheduler.now_ns
     assert all(node.host.now_ns() == now_ns for node in net.nodes if node.host)
+    assert not any(node.wall_offset_ns for node in net.nodes)
+
+
+class WallReader(Scripted):
+    """Notes both times of each input."""
+
+    def __init__(self, react: React | None = None) -> None:
+        super().__init__(react=react)
+        self.wall = WallClock()
+        self.walls_ns: list[int] = []
+
+    def handle(self, event: Input, now_ns: int) -> Sequence[Effect]:
+        self.walls_ns.append(self.wall.read(now_ns))
+        return super().handle(event, now_ns)
+
+
+@pytest.mark.parametrize("step_s", [-600, 600, 3600, 30 * 86_400])
+def test_a_step_is_seen_at_once_while_it_lasts_and_moves_no_timer(step_s: int) -> None:
+    net = TinyNetwork(1, machine=WallReader)
+    machine = net.machine(0)
+    assert isinstance(machine, WallReader)
+    ClockStep(step_s=step_s, start_s=2, end_s=12).install(net.simulation)
+    for when_s in range(1, 15):
+        net.at(when_s, 0)
+    net.at(0.5, 0, SetTimer("tea", 5 * S_NS))
+    net.run(16)
+    steady_s = [(ns - START_NS) / S_NS for ns in machine.times_ns]
+    wall_s = [(ns - START_NS) / S_NS for ns in machine.walls_ns]
+    assert steady_s == sorted(steady_s)
+    off = {round(s, 1): round(w - s, 1) for s, w in zip(steady_s, wall_s, strict=True)}
+    assert off[1] == off[13] == 0
+    assert off[3] == off[11] == step_s
+    assert 5.5 in off, "the timer fired in time"
+
+
+def test_a_node_that_starts_with_a_wrong_time_of_day_takes_it_for_both() -> None:
+    net = TinyNetwork(1, machine=WallReader)
+    node = net.nodes[0]
+    node.crash()
+    node.step_wall(3600 * S_NS)
+    node.start()
+    assert node.host is not None
+    assert node.host.now_ns() == net.simulation.scheduler.now_ns + 3600 * S_NS
+    assert node.wall_offset_ns == 0
+    node.step_wall(-3600 * S_NS)
+    net.do(0)
+    machine = net.machine(0)
+    assert isinstance(machine, WallReader)
+    assert machine.walls_ns[-1] == net.simulation.scheduler.now_ns
 
 
 def test_a_node_times_by_its_own_clock() -> None:

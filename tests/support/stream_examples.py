@@ -10,6 +10,7 @@ from shoal.identity.stream_message import Body, Position, encode_body
 from shoal.kernel.contact import Contact
 from shoal.protocols.streams.messages import (
     Announce,
+    AskTime,
     Close,
     Expect,
     Feed,
@@ -22,6 +23,7 @@ from shoal.protocols.streams.messages import (
     Instruction,
     Join,
     JoinRefused,
+    KeepStreams,
     KeyHolders,
     Leave,
     Left,
@@ -36,6 +38,7 @@ from shoal.protocols.streams.messages import (
     Signalled,
     Status,
     StorageNodes,
+    TellTime,
     Want,
 )
 from tests.support.streams import ALICE, BOB, CAROL, NOW_MS, STREAM
@@ -52,6 +55,8 @@ EXAMPLES: dict[str, Any] = {
     "flood": Flood(7, 123_456, INT63_MAX, SIGNATURE + encode_body(BODY)),
     "open": Open(STREAM, True),
     "close": Close(STREAM, False),
+    "ask time": AskTime(7),
+    "tell time": TellTime(INT63_MAX, 1_767_225_600_000),
     "ping": Ping(0),
     "pong": Pong(INT63_MAX),
     "join": Join(STREAM, Contact(ALICE, ("wss://a.example:443", "ws://[::1]:7")), 5, 6, (BOB,)),
@@ -66,6 +71,7 @@ EXAMPLES: dict[str, Any] = {
     "signalled": Signalled(STREAM, ALICE, b"call me"),
     "find-holders": FindHolders(7, STREAM, CAROL),
     "key-holders": KeyHolders(7, (Contact(ALICE, ("ws://a:1",)), Contact(BOB))),
+    "keep-streams": KeepStreams((STREAM, StreamId("straße"))),
     "expect": Expect(STREAM, Contact(ALICE, ("ws://a:1",))),
     "find-storage": FindStorage(STREAM),
     "storage-nodes": StorageNodes(STREAM, (Contact(ALICE, ("ws://a:1",)), Contact(BOB))),

@@ -33,6 +33,7 @@ class TinyNetwork:
         seed: int = 1,
         delays: DelayModel | None = None,
         react: React | None = None,
+        machine: type[Scripted] = Scripted,
         **options: Any,
     ) -> None:
         options.setdefault("codecs", [NoteCodec()])
@@ -43,13 +44,14 @@ class TinyNetwork:
         self.simulation.trace.to(self.rows.extend)
         self.simulation.trace.to(self.hash)
         self.react = react
+        self.kind = machine
         self.machines: dict[tuple[NodeId, int], Scripted] = {}
         self.nodes = [self.simulation.add_node(peer_id(n), self._make) for n in range(nodes)]
         for node in self.nodes:
             node.start()
 
     def _make(self, node: SimNode) -> list[Scripted]:
-        machine = self.machines[node.id, node.incarnation] = Scripted(react=self.react)
+        machine = self.machines[node.id, node.incarnation] = self.kind(react=self.react)
         return [machine]
 
     def machine(self, number: int) -> Scripted:

@@ -6,6 +6,7 @@ import os
 import ssl
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from urllib.parse import urlsplit
 
 from shoal.base.errors import ConfigError
@@ -13,6 +14,7 @@ from shoal.base.ids import parse_stream_id
 from shoal.cli.gateway_doors import doors_of
 from shoal.gateway import Gateway, GatewayConfig
 from shoal.gateway.log import Logs
+from shoal.gateway.metrics import Gauge
 from shoal.gateway.mqtt.bridge import Bridge, BridgeConfig, Mapped
 from shoal.gateway.mqtt.packets import Credentials
 from shoal.gateway.mqtt.session import Address
@@ -50,12 +52,60 @@ def gateway_of(
         doors=doors_of(node),
         disk=None if stored is None else stored.disk,
         keeps=None if stored is None else stored.keeps,
+        names=None if stored is None else stored.names,
         topic_logs=None if logs is None else Logs(logs.store, node.id, logs.keeps, topics=True),
         outbox=node.outbox,
         bridge=bridge,
         config=config_of(node.network, section),
         extras=extras,
+        gauges=partial(gauges_of, node),
     )
+
+
+def gauges_of(node: Node) -> list[Gauge]:
+    """What a node tells of itself beside what the gateway counts."""
+    gauges: list[Gauge] = []
+    if node.storage is not None:
+        copies = node.storage.sync.copies()
+        gauges += [
+            Gauge(
+                "storage_single_copies",
+                "Messages of the own log that no other storage node has said that it has.",
+                copies.single,
+            ),
+            Gauge(
+                "storage_missing_copies",
+                "Copies of messages of the own log that other storage nodes have not said that"
+                " they have.",
+                copies.missing,
+            ),
+            Gauge(
+                "storage_uncompared_streams",
+                "Streams, times other storage nodes, that were not compared since the link came"
+                " up: their copies are not known.",
+                copies.uncompared,
+            ),
+            Gauge(
+                "storage_gaps",
+                "Messages that a later one of their chain names as the one before, and that are"
+                " not here: 10,000 at most.",
+                node.storage.machine.gaps.count,
+            ),
+        ]
+    if node.unkept is not None:
+        gauges += [
+            Gauge(
+                "unkept_messages",
+                "Durable messages of this node that no storage node has confirmed yet.",
+                node.unkept.waiting,
+            ),
+            Gauge(
+                "unkept_dropped",
+                "Durable messages that were given up: no room, or refused by all storage nodes.",
+                node.unkept.dropped,
+            ),
+        ]
+    return gauges
 
 
 def config_of(network: NetworkFile, section: GatewaySection) -> GatewayConfig:
@@ -99,7 +149,9 @@ def bridge_of(node: Node, section: MqttSection) -> Bridge:
     mappings = [
         Mapped(one.topic, parse_stream_id(one.stream), one.direction) for one in section.mappings
     ]
-    return Bridge(door, BridgeConfig(address, mappings))
+    bridge = Bridge(door, BridgeConfig(address, mappings))
+    node.host.readiness.add("mqtt", lambda: bridge.problem)
+    return bridge
 
 
 def _broker_tls(network: NetworkFile, section: MqttSection) -> ssl.SSLContext:

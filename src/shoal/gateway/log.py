@@ -4,10 +4,9 @@ People read pages as JSON. Programs ask for format=msgpack: rows come as their p
 them, so that whoever computes on them checks them himself, and a page is large, for a reader of
 millions of rows pays for each question.
 
-Leases are the one thing that a client can change here. They cost a place in the store (10,000 of
-them in all, 1,000 of one client, an hour each at most) and hold retention back; so they are taken
-only of logs that have rows here, and the gateway is bound to loopback unless its operator says
-otherwise.
+Leases are the one thing that a client can change here, and need a scope of their own. They cost a
+place in the store (10,000 of them in all, 1,000 of one client, an hour each at most) and hold
+retention back, for their stream only; so they are taken only of logs that have rows here.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ from shoal.base.log_pages import (
 from shoal.base.units import S_NS
 from shoal.gateway.answers import json_answer
 from shoal.gateway.client_leases import ClientLeases
+from shoal.gateway.guard import ADMISSION
 from shoal.gateway.history import FROM, PUBLISHER, TO
 from shoal.gateway.log_reading import LogQuestion, read_json_page, read_page
 from shoal.gateway.routes import Parameter, Route
@@ -65,7 +65,7 @@ LEASE_S_MAX = 3_600
 
 _PARTITION = Parameter("partition", Partition, "0 unless given.")
 _LOG = Parameter("log", UUID, "Its id, as log/heads names them; this node's own unless given.")
-_AFTER = Parameter("after", Count, "Rows after this seq.")
+_AFTER = Parameter("after", Count, "Rows after this seq; with `log`, whose seq it is.")
 _UPTO = Parameter("upto", Count, "No row after this seq.")
 _LIMIT = Parameter("limit", Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)], "So many at most.")
 _MINUS = Parameter("minus", str, "UUID:SEQ,...: without what is in those logs up to their seqs.")
@@ -109,15 +109,18 @@ class Logs:
         node: NodeId,
         keeps: Callable[[StreamId], bool] | None = None,
         *,
+        names: Callable[[StreamId], bool] | None = None,
         topics: bool = False,
     ) -> None:
-        """Of streams, or of topics, by their CIDs, below /topics/{cid}."""
+        """Of streams, or of topics, by their CIDs, below /topics/{cid}. `names` says which are
+        named one by one; all that are kept, unless it is given."""
         self._base = "/topics/{cid}" if topics else "/streams/{id}"
         # Events are found by their authors, whoever published them.
         self._filters = (FROM, TO) if topics else (FROM, TO, PUBLISHER)
         self._store = store
         self._node = node
-        self._keeps = keeps
+        self._keeps = keeps or _never
+        self._names = names or self._keeps
         self._leases = ClientLeases()
         # One at a time, beside the disk thread: a reader of logs must not take the machine over.
         # Short questions do not wait behind pages.
@@ -148,7 +151,7 @@ class Logs:
             path=f"{self._base}/log/lease",
             handler=self._lease,
             summary="Hold retention back for a reader",
-            access="read",
+            access="lease",
             parameters=(_PARTITION, _LOG, _AFTER, _HOLDER, _SECONDS),
             answer=Leased,
         )
@@ -157,7 +160,7 @@ class Logs:
             path=f"{self._base}/log/lease",
             handler=self._release,
             summary="Give a lease back",
-            access="read",
+            access="lease",
             parameters=(_PARTITION, _LOG, _HOLDER),
             answer=Released,
         )
@@ -187,12 +190,19 @@ class Logs:
             if form not in ("json", "msgpack"):
                 raise UsageError(f"format={form}: give json, or msgpack")
             for_people = form == "json"
+            along, after = values.log("log"), values.number("after", 0, INT63_MAX, 0)
+            if along is None and after:
+                raise UsageError(
+                    f"after={after}: that is a place in one log, and a node may begin a new one:"
+                    f" name it with log=, as `log` in the answer before did (the log of this node"
+                    f" is {store.log} now)"
+                )
             rows_max = JSON_ROWS_MAX if for_people else PAGE_ROWS_MAX
             question = LogQuestion(
-                log=values.log("log") or store.log,
+                log=along or store.log,
                 stream=stream,
                 partition=_partition(values),
-                after=values.number("after", 0, INT63_MAX, 0),
+                after=after,
                 upto=values.number("upto", 0, INT63_MAX, INT63_MAX),
                 limit=values.number("limit", 1, rows_max, JSON_ROWS if for_people else rows_max),
                 minus=values.minus("minus"),
@@ -203,7 +213,8 @@ class Logs:
             values.check_all_known()
             if for_people:
                 page = await self._read(read_json_page, store, question)
-                return json_answer(_shown(question.log, page, topic="cid" in request.match_info))
+                shown = _shown(question.log, page, topic="cid" in request.match_info)
+                return json_answer({**shown, "own": str(store.log)})
             rows = await self._read(read_page, store, question)
             return web.Response(body=encode_rows(rows), content_type=LOG_MEDIA_TYPE)
 
@@ -217,8 +228,9 @@ class Logs:
                 for partition, at in sorted(heads.items())
                 if partition < PARTITIONS_MAX  # the keys of encrypted streams are no content
             }
-            kept = bool(held) or (self._keeps is not None and self._keeps(stream))
-            return json_answer(StreamHeads(show_node_id(self._node), store.log, kept, held))
+            kept = bool(held) or self._keeps(stream)
+            known = bool(heads) or self._names(stream)
+            return json_answer(StreamHeads(show_node_id(self._node), store.log, kept, known, held))
 
     async def _seek(self, request: web.Request) -> web.Response:
         with Explained():
@@ -246,7 +258,7 @@ class Logs:
             seconds = values.number("seconds", 1, LEASE_S_MAX, LEASE_S_MAX)
             holder = _holder(values)
             values.check_all_known()
-            client, key = request.remote or "", (holder, log, stream, partition)
+            client, key = _client(request), (holder, log, stream, partition)
 
             def work() -> int:
                 # A lease on a stream that never was here would take one of its names for ever.
@@ -289,6 +301,17 @@ class Logs:
         return await asyncio.get_running_loop().run_in_executor(self._asking, work, *arguments)
 
 
+def _never(stream: StreamId) -> bool:
+    return False
+
+
+def _client(request: web.Request) -> str:
+    """Whose leases they are: the key's, or the address's."""
+    admission = request.get(ADMISSION)
+    key = None if admission is None else admission.key
+    return request.remote or "" if key is None else f"key {key.id}"
+
+
 def _partition(values: Values) -> int:
     partition: int = values.number("partition", 0, PARTITIONS_MAX - 1, 0)
     return partition
@@ -318,6 +341,7 @@ def _shown(log: LogId, page: LogPage, *, topic: bool) -> dict[str, Any]:
         "first": page.head.first,
         "last": page.head.last,
         "through": page.through,
+        "damaged": [row.seq for row in page.damaged],
         "rows": [(_shown_event if topic else _shown_row)(row) for row in page.rows],
     }
 

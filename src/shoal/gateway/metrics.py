@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -25,6 +26,7 @@ from shoal.kernel.records import (
     RttMeasured,
     Sent,
 )
+from shoal.runtime.readiness import Readiness
 from shoal.storage.disk import StoreDisk
 
 AGE_BUCKETS_US = (1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000)
@@ -40,16 +42,32 @@ _COUNTERS: dict[type[Record], tuple[str, str]] = {
 }
 
 
+class Gauge(NamedTuple):
+    """A figure of a part of the node that the gateway does not know."""
+
+    name: str
+    help: str
+    value: int
+
+
 class Metrics(Collector):
     """Counts in plain dicts on the hot path; makes Prometheus text when asked."""
 
-    def __init__(self, links: Callable[[], int], disk: StoreDisk | None = None) -> None:
+    def __init__(
+        self,
+        links: Callable[[], int],
+        disk: StoreDisk | None = None,
+        readiness: Callable[[], Readiness] | None = None,
+        gauges: Callable[[], Iterable[Gauge]] = tuple,
+    ) -> None:
         """Links says how many connections are up: some may be older than we are. The disk is that
-        of a storage node."""
+        of a storage node; gauges are read whenever somebody asks."""
         self._counts: dict[type[Record], int] = dict.fromkeys(_COUNTERS, 0)
         self._rejected: dict[str, int] = {}
         self._links = links
         self._disk = disk
+        self._readiness = readiness
+        self._gauges = gauges
         self._age_counts = [0] * (len(AGE_BUCKETS_US) + 1)
         self._age_sum_us = 0
         self._answers: dict[tuple[str, int], int] = {}
@@ -94,9 +112,13 @@ class Metrics(Collector):
             rejected.add_metric([reason], count)
         yield rejected
         yield GaugeMetricFamily("shoal_links", "Connections that are up.", value=self._links())
+        if self._readiness is not None:
+            yield from _roles(self._readiness())
         yield self._ages()
         if self._disk is not None:
             yield from _storage(self._disk)
+        for gauge in self._gauges():
+            yield GaugeMetricFamily(f"shoal_{gauge.name}", gauge.help, value=gauge.value)
         if self._parts is not None:
             yield from self._gateway(*self._parts)
 
@@ -123,6 +145,9 @@ class Metrics(Collector):
             yield _counter("mqtt_taken", "Messages that came from the broker.", bridge.taken)
             yield _counter("mqtt_sent", "Messages for the broker.", bridge.sent)
             yield _counter("mqtt_dropped", "Messages that were not passed on.", bridge.dropped)
+            yield _counter(
+                "mqtt_echoes", "Messages of the broker that were our own, come back.", bridge.echoes
+            )
 
     def _ages(self) -> HistogramMetricFamily:
         buckets, total = [], 0
@@ -143,6 +168,18 @@ def _counter(name: str, help_text: str, value: int) -> CounterMetricFamily:
     return counter
 
 
+def _roles(readiness: Readiness) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "shoal_ready", "1 if every role of this node works now, else 0.", value=readiness.ready
+    )
+    roles = GaugeMetricFamily(
+        "shoal_role_ready", "1 if this role works now, else 0.", labels=["role"]
+    )
+    for one in readiness.roles:
+        roles.add_metric([one.role], one.ready)
+    yield roles
+
+
 def _storage(disk: StoreDisk) -> Iterator[Metric]:
     """What a storage node keeps; of a store that cannot be read only that it has a problem."""
     problem = disk.problem is not None
@@ -155,6 +192,11 @@ def _storage(disk: StoreDisk) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "shoal_storage_size_bytes", "What they take in the store.", value=info.size_bytes
         )
+    damage = disk.store.damage
+    yield GaugeMetricFamily(
+        "shoal_storage_damaged_rows", "Rows that cannot be read, as far as met.", value=len(damage)
+    )
+    yield _counter("storage_mended", "Damaged rows that were put right.", damage.mended)
     yield GaugeMetricFamily(
         "shoal_storage_problem", "1 if nothing can be stored now, else 0.", value=int(problem)
     )

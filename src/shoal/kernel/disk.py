@@ -23,7 +23,8 @@ class Disk(Protocol):
         """One result for each request, in their order; what is Stored is durable on return.
 
         A Load sees every Store before it, and may see later ones of the same batch. Never raises:
-        a disk that fails says StoreFailed, and None to a Load.
+        a disk that fails says StoreFailed, and None to a Load. `now_ns` is monotonic; a disk that
+        needs the time of day has a `wall`, as machines do.
         """
         ...
 

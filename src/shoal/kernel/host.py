@@ -58,6 +58,7 @@ from shoal.kernel.records import (
     Rejected,
     Undeliverable,
 )
+from shoal.kernel.wall import ReadsWall
 
 HOST = -1  # the timer slot of the host itself
 
@@ -99,6 +100,7 @@ class Host(ABC):
         "_pausing",
         "_routes",
         "_soft",
+        "_walls",
         "limits",
         "links",
         "machines",
@@ -121,6 +123,7 @@ class Host(ABC):
         self._pausing: dict[NodeId, dict[int, None]] = {}  # machines that have a link not read
         self._execute = self._effects
         self._routes = _routes(tuple([tuple(machine.accepts) for machine in self.machines]))
+        self._walls = [machine.wall for machine in self.machines if isinstance(machine, ReadsWall)]
 
     _effects: ClassVar[dict[type[Effect], Callable[[Any, int, Any], None]]]
 
@@ -189,6 +192,11 @@ class Host(ABC):
         event = SendQueueHigh(peer) if high else SendQueueLow(peer)
         for slot in self.links.claimants(peer):
             self.feed(slot, event)
+
+    def wall_stepped(self, offset_ns: int, now_ns: int) -> None:
+        """From now on the time of day is so far ahead of `now_ns`."""
+        for wall in self._walls:
+            wall.set(offset_ns, now_ns)
 
     def access_changed(self, event: AccessChanged) -> None:
         """What somebody may do is different, perhaps: told to those who have asked."""
@@ -335,7 +343,8 @@ class Host(ABC):
 
     @abstractmethod
     def now_ns(self) -> int:
-        """Unix time, non-decreasing."""
+        """Monotonic time. It begins near the Unix time; the driver says by wall_stepped, before
+        the next input, when the two differ."""
 
     @abstractmethod
     def dial(self, contact: Contact) -> None:

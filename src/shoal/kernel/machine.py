@@ -12,8 +12,12 @@ from shoal.kernel.inputs import Input
 class Machine(Protocol):
     """A protocol core: no clock, socket, task or randomness of its own.
 
-    `now_ns` is Unix time made non-decreasing; timers are relative. Whatever a peer sends,
-    `handle` does not raise: remote faults become counts (Rejected), local misuse raises.
+    `now_ns` never goes back, whatever is done to the system clock: it begins at the Unix time of
+    the start, and measures durations from there. Timers are relative. A machine that needs the
+    time of day, for timestamps and what is compared with them, has a WallClock named `wall`
+    (kernel/wall.py), which its Host keeps right. Positions in a chain only grow, whatever either
+    says. Whatever a peer sends, `handle` does not raise: remote faults become counts (Rejected),
+    local misuse raises.
     """
 
     @property

@@ -51,7 +51,16 @@ from shoal.sim.delays import (
     digest_table,
     load_table,
 )
-from shoal.sim.faults import AnyFault, Bandwidth, Churn, ClockDrift, Crash, Loss, Partition
+from shoal.sim.faults import (
+    AnyFault,
+    Bandwidth,
+    Churn,
+    ClockDrift,
+    ClockStep,
+    Crash,
+    Loss,
+    Partition,
+)
 
 NODES_MAX = 1_000_000  # more do not fit into the memory of one machine
 TRACKERS_MAX = 100
@@ -323,8 +332,11 @@ def _loses_until_s(fault: AnyFault) -> float | None:
         case ClockDrift(offset_ms=offset_ms):
             if offset_ms <= HARMLESS_OFFSET_MS:
                 return None
-            # A clock that was ahead stands still until time is there.
-            return math.inf if fault.end_s is None else fault.end_s + offset_ms / 1000
+            return math.inf if fault.end_s is None else fault.end_s
+        case ClockStep(step_s=step_s):
+            if abs(step_s) * 1000 <= HARMLESS_OFFSET_MS:
+                return None
+            return math.inf if fault.end_s is None else fault.end_s
         case Bandwidth() | Loss() | Partition():
             return math.inf if fault.end_s is None else fault.end_s
     return None

@@ -18,6 +18,7 @@ from shoal.node.user_connection import Incoming, UserConnection
 from shoal.node.watch import Watch
 from shoal.protocols.search.matched_space import Matcher
 from shoal.registry.port import StreamTerms
+from shoal.runtime.readiness import Readiness, RoleReadiness
 
 __all__ = [
     "ANYONE",
@@ -43,6 +44,8 @@ __all__ = [
     "Node",
     "PublishedDocument",
     "PublishedEvent",
+    "Readiness",
+    "RoleReadiness",
     "Search",
     "Sighting",
     "Space",

@@ -33,6 +33,7 @@ from shoal.node.stream import Stream
 from shoal.node.topic import ANYONE, AnyCid, Peers, Topic
 from shoal.node.topic_events import Event, PublishedEvent
 from shoal.protocols.search.documents import Life
+from shoal.runtime.readiness import Readiness
 
 T = TypeVar("T")
 
@@ -128,6 +129,15 @@ class BlockingNode:
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.call(work)
 
+    @property
+    def readiness(self) -> Readiness:
+        """As Node.readiness."""
+
+        async def look() -> Readiness:
+            return self.node.readiness
+
+        return self._wait(look())
+
     # Streams
 
     def create_stream(self, path: str, *, public: bool = False) -> BlockingStream:
@@ -142,9 +152,11 @@ class BlockingNode:
 
     # Topics
 
-    def create_topic(self, name: str, *, publishers: Peers | None = None) -> BlockingTopic:
+    def create_topic(
+        self, name: str, *, publishers: Peers | None = None, public: bool = False
+    ) -> BlockingTopic:
         """As Node.create_topic; others may ask."""
-        made = self.node.create_topic(name, publishers=publishers, requests=ANYONE)
+        made = self.node.create_topic(name, publishers=publishers, requests=ANYONE, public=public)
         return BlockingTopic(self._thread, self._wait(made))
 
     def topic(self, cid: AnyCid) -> BlockingTopic:
@@ -221,6 +233,10 @@ class BlockingStream:
         return self._thread.call(
             self.stream.publish(content, key=key, partition=partition, durable=durable)
         )
+
+    def retry(self, message: MessageId) -> MessageId:
+        """As Stream.retry."""
+        return self._thread.call(self.stream.retry(message))
 
     def subscribe(
         self,

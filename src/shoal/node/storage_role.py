@@ -3,13 +3,15 @@
 It is an ordinary member of those streams: what it takes goes to the storage machine, in no order,
 whatever the subscribers of the same node want. Streams that the network file names are joined at
 the start, and so are those that the store holds already, and those that the registry says it is to
-keep, when it says so; where the settings of "*" name this node, another one is joined when a
-publisher first asks to have it kept.
+keep, when it says so; where the settings of "*" name this node, another one is joined when its
+tracker or another storage node says that there is one, or a publisher asks to have it kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,21 +22,31 @@ from shoal.identity.topics.cid import Cid, show_cid
 from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
-from shoal.node.network_file import ANY_STREAM, StorageSection
+from shoal.node.network_file import ANY_STREAM, NetworkFile, StorageSection
 from shoal.node.terms import Terms
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import MessageTaken
 from shoal.protocols.streams.history.kept import is_topic
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
-from shoal.protocols.streams.history.sync import FollowStream, StorageSync
+from shoal.protocols.streams.history.sync import (
+    FollowNodes,
+    FollowStream,
+    StorageSync,
+    StreamListed,
+)
 from shoal.protocols.topics.state import is_allowed
 from shoal.runtime import RuntimeHost
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.disk import StoreDisk
+from shoal.storage.errors import StoreError, StoreGone
+from shoal.storage.folder import holds_something, sync_folder
 from shoal.storage.store import Store
+
+log = logging.getLogger("shoal.storage")
 
 DAY_NS = 24 * 3600 * S_NS
 GIGABYTE = 1_000_000_000
+MARKER_SUFFIX = ".stores"  # beside the keystore: the folders in which its key has had a store
 KNOWN_MAX = 10_000  # streams of which it is remembered whether they are kept
 
 Join = Callable[[StreamId], None]
@@ -50,24 +62,38 @@ class StorageRole:
         node: NodeId,
         entropy: Entropy,
         access: AccessTable | None = None,
+        trackers: Sequence[Contact] = (),
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
-        self.store = Store(terms.network.path(section.folder), entropy, store_config(section))
+        self.store = open_store(terms.network, section, entropy)
         self.disk = StoreDisk(self.store)
         self.streams: dict[StreamId, None] = {}
         """Streams that are kept, and joined."""
         rng, closed = Random(entropy.token(16)), access is not None
-        self.sync = StorageSync(node, self.peers_of, rng, closed=closed, permits=self._permits)
+        self.sync = StorageSync(
+            node,
+            self.peers_of,
+            rng,
+            closed=closed,
+            permits=self._permits,
+            has_damage=lambda: len(self.store.damage) > 0,
+        )
+        self.drains = section.drain
+        """The other storage nodes take over: nothing is kept, or told to readers."""
         self.machine = StorageNode(
             node,
-            self.keeps,
+            (lambda stream: False) if section.drain else self.keeps,
             access=access,
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
+            took=self.sync.stored,
+            is_tracker={contact.node: None for contact in trackers}.__contains__,
         )
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}
+        ids = [settings.id for settings in terms.network.streams if settings.id != ANY_STREAM]
+        self._named = dict.fromkeys(map(parse_stream_id, ids))
         self._topics: dict[Cid, TopicDescriptor] = {}
         self._host: RuntimeHost | None = None
         self._join: Join | None = None
@@ -78,8 +104,9 @@ class StorageRole:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be stored now, for people; None if all is well."""
-        return self.disk.problem
+        """Why nothing can be stored now, or what cannot be read, for people; None if all is
+        well."""
+        return self.disk.problem or self.store.damage.problem
 
     def keeps(self, stream: StreamId) -> bool:
         """Whether the settings of a stream name this node. Topics are no streams: nobody has their
@@ -94,6 +121,10 @@ class StorageRole:
             known = self._known[stream] = any(c.node == self._node for c in contacts)
         return known
 
+    def names(self, stream: StreamId) -> bool:
+        """Whether the network file or the registry names a stream, and not only "*" covers it."""
+        return stream in self._named or self._terms.known(stream) is not None
+
     def peers_of(self, stream: StreamId) -> tuple[Contact, ...]:
         """The storage nodes of a stream. Of topics nobody is named: all that the network file lists
         are asked, and answer if they keep the same ones."""
@@ -101,20 +132,37 @@ class StorageRole:
             return tuple([entry.contact() for entry in self._terms.network.storage_nodes])
         return self._terms.storage_of(stream)
 
+    def uncopied(self) -> dict[tuple[StreamId, int], int]:
+        """Rows of the own log that no other storage node is known to have, by stream and partition.
+        It reads the store, and goes over all places."""
+        found = {}
+        for stream, partition in self.store.places():
+            head = self.store.heads(stream, partition)[self.store.log]
+            if count := self.sync.lacking(stream, partition, head.first, head.last):
+                found[stream, partition] = count
+        return found
+
     # Life
 
     def start(self, host: RuntimeHost, join: Join | None) -> None:
         """The host runs: keep what is to be kept. `join` takes the node into a stream."""
         self._host, self._join = host, join
         host.listeners.append(self._notified)
-        named = [s.id for s in self._terms.network.streams if s.id != ANY_STREAM]
+        host.readiness.add("storage", self._check)
+        beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
+        if any(contact.node == self._node for contact in beside):
+            host.command(self.sync, FollowNodes(beside))
+        if self.drains:
+            for stream in dict.fromkeys(stream for stream, _ in self.store.places()):
+                host.command(self.sync, FollowStream(stream))
+            return
         held = [stream for stream, _ in self.store.places()]
-        for stream in [*map(parse_stream_id, named), *held, *self._terms.streams]:
+        for stream in [*self._named, *held, *self._terms.streams]:
             self.keep(stream)
 
     def keep(self, stream: StreamId) -> None:
         """Keep a stream from now on, if its settings name this node."""
-        if stream in self.streams or not self.keeps(stream) or self._host is None:
+        if stream in self.streams or not self.keeps(stream) or self._host is None or self.drains:
             return
         self.streams[stream] = None
         self._host.command(self.sync, FollowStream(stream))
@@ -136,16 +184,103 @@ class StorageRole:
 
     # Steps
 
+    def _check(self) -> str | None:
+        problem = self.disk.problem
+        if problem is not None:
+            return f"nothing can be stored: {problem}"
+        if self.store.retention_waits:
+            return (
+                "messages have expired by the system clock alone, and it was set not long ago, or"
+                " is off: they stay until it is right. Set the clock"
+            )
+        return self.problem
+
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:
             if event.message.id.stream in self.streams and self._host is not None:
                 self._host.command(self.machine, KeepMessage(event.message))
-        elif type(event) is StreamWanted:
+        elif type(event) in (StreamWanted, StreamListed):
             self.keep(event.stream)
 
     def _permits(self, event: EventDescriptor) -> bool:
         topic = self._topics.get(event.topic)
         return topic is not None and is_allowed(topic, event)
+
+
+def open_store(network: NetworkFile, section: StorageSection, entropy: Entropy) -> Store:
+    """The store of a node, made if it is to be made; StoreGone if it was there once and is not."""
+    folder = network.path(section.folder)
+    may_create = not is_missing(network, section) if section.create is None else section.create
+    try:
+        store = Store(folder, entropy, store_config(section), may_create=may_create)
+    except StoreGone as error:
+        why = "this key has had one there" if section.create is None else "create = false says so"
+        raise StoreGone(
+            f"{error}, and none is made, for {why}: mount its disk, or restore a backup (`shoal"
+            " restore`); or, to begin with an empty one, write create = true under [storage]"
+        ) from None
+    try:
+        _note_place(network, folder)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def is_missing(network: NetworkFile, section: StorageSection) -> bool:
+    """Whether the node's key has had a store in that folder, and there is none now."""
+    marker = _marker(network)
+    if marker is None or holds_something(network.path(section.folder)):
+        return False
+    return _place(marker, network.path(section.folder)) in _places(marker)
+
+
+def _marker(network: NetworkFile) -> Path | None:
+    """Where it is noted which stores a key has had: beside the key, which is not lost with a disk
+    that is for data. None without a keystore: such a node is another one at each start."""
+    if network.node.key is None:
+        return None
+    keystore = network.path(network.node.key)
+    return keystore.with_name(keystore.name + MARKER_SUFFIX)
+
+
+def _place(marker: Path, folder: Path) -> str:
+    """A folder as it is noted: what is below the key's folder may be moved together with it."""
+    whole, beside = folder.resolve(), marker.resolve().parent
+    if whole.is_relative_to(beside):
+        return whole.relative_to(beside).as_posix()
+    return whole.as_posix()
+
+
+def _places(marker: Path) -> list[str]:
+    try:
+        return marker.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{marker} cannot be read: {error}") from error
+
+
+def _note_place(network: NetworkFile, folder: Path) -> None:
+    marker = _marker(network)
+    if marker is None:
+        return
+    places, place = _places(marker), _place(marker, folder)
+    if place in places:
+        return
+    unfinished = marker.with_name(marker.name + ".new")
+    try:
+        unfinished.write_text("".join(f"{line}\n" for line in [*places, place]))
+        unfinished.replace(marker)
+        sync_folder(marker.parent)
+    except OSError as error:
+        log.warning(
+            "%s cannot be written (%s), so a store that is not at %s at the next start is made"
+            " anew without a word: write create = false under [storage]",
+            marker,
+            error.strerror,
+            folder,
+        )
 
 
 def store_config(section: StorageSection) -> StoreConfig:

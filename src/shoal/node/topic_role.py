@@ -48,6 +48,7 @@ class TopicRole:
         settings = _topics_config(network.topics or TopicsSection())
         self.machine = TopicNode(key, rng, settings, disk=network.topics is not None)
         self._file: KeyValueFile | None = None
+        self._disk: KeyValueDisk | None = None
         if network.topics is not None:
             self._file = KeyValueFile(network.path(network.topics.folder), key.address)
             if self._file.restored:
@@ -57,6 +58,11 @@ class TopicRole:
                     self._file.file,
                 )
                 self._file.settle_as(space_key(SPACE, RESTORED))
+
+    @property
+    def problem(self) -> str | None:
+        """Why topics cannot be stored now, for people; None if all is well."""
+        return None if self._disk is None else self._disk.problem
 
     @property
     def machines(self) -> tuple[Machine, ...]:
@@ -71,7 +77,8 @@ class TopicRole:
         if self._file is None:
             return {}
         slot = machines.index(self.machine)
-        return {slot: KeyValueDisk(self._file, {slot: SPACE})}
+        self._disk = KeyValueDisk(self._file, {slot: SPACE})
+        return {slot: self._disk}
 
 
 def _dht_config(section: DhtSection, listen: Sequence[str]) -> DhtConfig:

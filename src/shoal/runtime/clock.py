@@ -1,44 +1,72 @@
-"""Unix time that never goes back, and never stands still.
+"""The two times of a node: one that only goes on, and the time of day beside it.
 
-The system clock is followed, and a step ahead is taken at once. After a step back, time goes on
-from where it was at half the speed, until the system clock has come up to it: timestamps stay in
-order, and whoever waits for time to pass does not wait for ever.
+The first begins at the system clock's time and then follows the machine's monotonic clock, which
+nothing sets; it goes on while the machine sleeps, where the system can tell. The time of day is
+the system clock's: it is looked at before each input, and a step of it, ahead or back, is told to
+the machines at once. So a wrong reading matters as long as it lasts, and no longer.
 """
 
 from __future__ import annotations
 
 import logging
-from time import monotonic_ns, time_ns
+import time
+from collections.abc import Callable
+from time import time_ns
 
-from shoal.base.units import S_NS
+from shoal.base.units import MS_NS, S_NS
 
-TOLD_NS = S_NS  # a clock that is kept right by slewing makes no such step
+STEP_NS = MS_NS  # two clocks cannot be read at once: a smaller difference may be the reading's
+LOGGED_NS = S_NS  # a clock that is kept right by slewing makes no such step
+READS_MAX = 3  # of both clocks, until nothing came between
 
 log = logging.getLogger("shoal.runtime")
 
+_SLEEP_COUNTS = getattr(time, "CLOCK_BOOTTIME", None)  # Linux; elsewhere sleep may be left out
+
+
+def steady_ns() -> int:
+    """The machine's monotonic clock."""
+    if _SLEEP_COUNTS is None:
+        return time.monotonic_ns()
+    return time.clock_gettime_ns(_SLEEP_COUNTS)
+
 
 class Clock:
-    """The time of one node."""
+    """Both times of one node."""
 
-    def __init__(self) -> None:
-        self._now_ns = 0
-        self._steady_ns = monotonic_ns()  # when it was that
-        self._is_ahead = False  # of the system clock, by so much that it was told
+    def __init__(self, stepped: Callable[[int, int], None]) -> None:
+        """`stepped` hears by how much the time of day is ahead, and when, if that changes."""
+        self._stepped = stepped
+        self._wall_ns = time_ns
+        self._begin_ns = time_ns() - steady_ns()
+        self.offset_ns = 0
+        """By how much the time of day is ahead."""
+
+    def steady_ns(self) -> int:
+        """The time that only goes on; may be called from any thread."""
+        return self._begin_ns + steady_ns()
 
     def now_ns(self) -> int:
-        """The time."""
-        wall_ns, steady_ns = time_ns(), monotonic_ns()
-        least_ns = self._now_ns + (steady_ns - self._steady_ns) // 2
-        self._steady_ns = steady_ns
-        if wall_ns >= least_ns:
-            self._now_ns, self._is_ahead = wall_ns, False
-        else:
-            self._now_ns = least_ns
-            if not self._is_ahead and least_ns - wall_ns > TOLD_NS:
-                self._is_ahead = True
-                log.warning(
-                    "the system clock was set back by %.1f s: until it has come up to this node's"
-                    " time, that runs at half speed; restart the node to set it right at once",
-                    (least_ns - wall_ns) / S_NS,
-                )
-        return self._now_ns
+        """The same, once a step of the system clock has been told; for the event loop."""
+        now_ns = self._begin_ns + steady_ns()
+        if not -STEP_NS < self._wall_ns() - now_ns - self.offset_ns < STEP_NS:
+            self._look()
+        return now_ns
+
+    def _look(self) -> None:
+        """The two may have been read with a pause between them."""
+        for _ in range(READS_MAX):
+            before_ns = self.steady_ns()
+            wall_ns = self._wall_ns()
+            after_ns = self.steady_ns()
+            if after_ns - before_ns < STEP_NS:
+                break
+        offset_ns = wall_ns - (before_ns + after_ns) // 2
+        step_ns = offset_ns - self.offset_ns
+        if abs(step_ns) < STEP_NS:
+            return
+        self.offset_ns = offset_ns
+        if abs(step_ns) > LOGGED_NS:
+            way = "ahead" if step_ns > 0 else "back"
+            log.warning("the system clock was set %s by %.1f s", way, abs(step_ns) / S_NS)
+        self._stepped(offset_ns, after_ns)

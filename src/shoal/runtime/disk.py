@@ -12,7 +12,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from time import time_ns
 
 from shoal.base.units import MIB
 from shoal.kernel.disk import Disk, DiskRequest, DiskResult
@@ -31,10 +30,11 @@ log = logging.getLogger("shoal.runtime")
 class DiskThread:
     """Owns a disk from the first request to the end of `close`."""
 
-    def __init__(self, disk: Disk, done: Done) -> None:
-        """Done is called from the event loop, and must not raise."""
+    def __init__(self, disk: Disk, done: Done, now_ns: Callable[[], int]) -> None:
+        """Done is called from the event loop, and must not raise; the time, from the thread."""
         self._disk = disk
         self._done = done
+        self._now_ns = now_ns
         self._loop = asyncio.get_running_loop()
         self._queue: deque[DiskRequest] = deque()
         self._more = threading.Condition()
@@ -100,7 +100,7 @@ class DiskThread:
 
     def _work(self, batch: list[DiskRequest]) -> list[DiskResult]:
         try:
-            return self._disk.work(batch, time_ns())
+            return self._disk.work(batch, self._now_ns())
         except Exception:
             # A bug, or a disk that breaks its contract: the node goes on without what it lost.
             log.exception("the disk failed")

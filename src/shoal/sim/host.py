@@ -13,6 +13,7 @@ from shoal.kernel.host import Host, HostLimits
 from shoal.kernel.inputs import AccessChecked, Input, Verified
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
+from shoal.kernel.wall import ReadsWall
 from shoal.sim.network import LinkEnd, close_end
 from shoal.sim.reading import Unread
 from shoal.sim.scheduler import Action
@@ -70,6 +71,10 @@ class SimHost(Host):
         self._in_service = 0
         self._disk_queue: list[DiskRequest] = []
         self._disk_busy = False
+        if isinstance(sim_node.disk, ReadsWall):
+            self._walls.append(sim_node.disk.wall)
+        for wall in self._walls:
+            wall.offset_ns = sim_node.wall_offset_ns
 
     # Time
 

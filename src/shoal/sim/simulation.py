@@ -45,7 +45,7 @@ class SimulationFailure(ShoalError):
 
 
 class SimNode:
-    """A node that outlives its incarnations: identity, place, disk, clock."""
+    """A node that outlives its incarnations: identity, place, disk, clocks."""
 
     def __init__(
         self, simulation: Simulation, id: NodeId, index: int, make: MakeMachines, role: str
@@ -59,6 +59,9 @@ class SimNode:
         first start; whoever made it closes it."""
         self.disk_ns = DISK_NS
         self.clock: DriftingClock | None = None
+        """What its monotonic clock shows; None: the simulation's time."""
+        self.wall_offset_ns = 0
+        """By how much its time of day is ahead of that."""
         self.service_ns = 0
         self.host: SimHost | None = None
         self.listeners: list[Callable[[Any], None]] = []
@@ -80,6 +83,11 @@ class SimNode:
             raise UsageError(f"node {short_node_id(self.id)} runs already")
         self.incarnation += 1
         simulation = self._simulation
+        if self.wall_offset_ns:  # a process takes the time at its start from the system clock
+            now_ns = simulation.scheduler.now_ns
+            shown_ns = self._shown_ns() + self.wall_offset_ns
+            ppm = 0.0 if self.clock is None else self.clock.ppm
+            self.clock, self.wall_offset_ns = DriftingClock(now_ns, shown_ns, ppm), 0
         self.host = SimHost(simulation, self, self._make(self), simulation.limits)
         self.host.service_changed()
         if simulation.checkers:
@@ -102,12 +110,22 @@ class SimNode:
         host.command(host.machines[slot], command, token)
 
     def set_clock(self, offset_ns: int, ppm: float) -> None:
-        """From now on this node's clock is off by so much, and drifts."""
-        now_ns = self._simulation.scheduler.now_ns
-        shown_ns = self.host.now_ns() if self.host is not None else 0
-        self.clock = DriftingClock(now_ns, offset_ns, ppm, shown_ns)
+        """From now on this node's time of day is off by so much, and both its clocks drift."""
+        now_ns, shown_ns = self._simulation.scheduler.now_ns, self._shown_ns()
+        self.clock = DriftingClock(now_ns, shown_ns, ppm)
         if self.host is not None:
             self.host.clock = self.clock
+        self.step_wall(now_ns + offset_ns - shown_ns - self.wall_offset_ns)
+
+    def step_wall(self, step_ns: int) -> None:
+        """Set this node's system clock, ahead or back: its monotonic clock does not notice."""
+        self.wall_offset_ns += step_ns
+        if self.host is not None:
+            self.host.wall_stepped(self.wall_offset_ns, self.host.now_ns())
+
+    def _shown_ns(self) -> int:
+        now_ns = self._simulation.scheduler.now_ns
+        return now_ns if self.clock is None else self.clock.read(now_ns)
 
     def _running(self) -> SimHost:
         if self.host is None:

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from shoal.kernel.disk import Disk, DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, StoreFailed
+from shoal.kernel.wall import ReadsWall, WallClock
 
 
 class DisksBySlot:
@@ -16,6 +17,10 @@ class DisksBySlot:
     def __init__(self, disks: Mapping[int, Disk]) -> None:
         self._of_slot = dict(disks)
         self._disks: tuple[Disk, ...] = tuple({id(disk): disk for disk in disks.values()}.values())
+        self.wall = WallClock()
+        for disk in self._disks:
+            if isinstance(disk, ReadsWall):
+                disk.wall = self.wall
 
     def work(self, requests: Sequence[DiskRequest], now_ns: int) -> list[DiskResult]:
         results = [_no_disk(effect) for _, effect in requests]

@@ -14,12 +14,16 @@ last, so it needs no length, and its UTF-8 sorts as its code points do.
     log_ids          log number                 UUID of a log; number 0 is the own log
     log_numbers      UUID of a log              log number
     messages         place, tail                own seq, ingest time, CRC-32, signed bytes
-    entries          log number, place, seq     ingest time in that log, variant?, tail
-    variants         log number, place, seq     signed bytes, if other than those in `messages`
+    entries          log number, place, seq     ingest time in that log, 1 variant, 2 lost, tail
+    variants         log number, place, seq     CRC-32, signed bytes; if other than in `messages`
     heads            place, log number          first seq available, last seq given, newest ingest
                                                 time, horizon
     holders          place, tail                (log number, seq) of each replica that has it
     leases           place, log number, holder  after seq, expiry
+    closed           place, log number          last shared seq, time of closing
+
+A log is *closed* when this store goes on under a new log id (logs.py): the rows that it had are
+those of the own log, up to the last shared seq, and are there once.
 
 The longest key is a lease's: 5 + 4 + 4 * 64 bytes.
 """
@@ -40,8 +44,9 @@ from shoal.base.ids import CHAIN_CHARS_MAX, NODE_ID_BYTES, MessageId, NodeId, St
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
 Table: TypeAlias = "lmdb._Database"
 
-STORE_FORMAT = 1  # grows when a table changes its meaning; what is newer is refused
+STORE_FORMAT = 2  # grows when a table changes its meaning; any other format is refused
 
+LOG = b"log"  # in `meta`
 OWN = 0  # the number of the own log
 
 Place = NewType("Place", bytes)
@@ -57,9 +62,14 @@ _ENTRY = struct.Struct(">QB")
 _HEAD_KEY = struct.Struct(">5sI")
 _HEAD = struct.Struct(">QQQQ")
 _HOLDER = struct.Struct(">IQ")
+_CRC = struct.Struct(">I")
 _LEASE = struct.Struct(">QQ")
+_CLOSED = struct.Struct(">QQ")
 
 PLACE_BYTES = _PLACE.size
+HEAD_KEY_BYTES = _HEAD_KEY.size
+_VARIANT, _LOST = 1, 2  # kinds of rows in `entries`
+SEQ_BYTES = 8  # at the end of a row's key
 _MESSAGE_HEAD_BYTES = _MESSAGE.size
 _CHAIN_BYTES_MAX = 4 * CHAIN_CHARS_MAX
 _PUBLISHER = slice(PLACE_BYTES + 16, PLACE_BYTES + _TAIL.size)
@@ -80,6 +90,7 @@ class Tables(NamedTuple):
     heads: Table
     holders: Table  # the only one with several values under a key
     leases: Table
+    closed: Table
 
 
 # Places and ids
@@ -119,9 +130,9 @@ def tail_of(id: MessageId) -> Tail:
 
 
 def id_of(stream: StreamId, partition: int, tail: bytes) -> MessageId:
-    """The full id again."""
+    """The full id again; of a tail that is damaged it is an id that nobody has."""
     timestamp_ms, sequence, publisher = _TAIL.unpack_from(tail)
-    chain = tail[_TAIL.size :].decode()
+    chain = tail[_TAIL.size :].decode(errors="replace")
     return MessageId(stream, partition, timestamp_ms, sequence, NodeId(publisher), chain)
 
 
@@ -176,6 +187,14 @@ def message_value(key: bytes, seq: int, ingest_ns: int, signed: bytes) -> bytes:
     return _MESSAGE.pack(seq, ingest_ns, crc) + signed
 
 
+def read_header(value: bytes) -> tuple[int, int] | None:
+    """Own seq and ingest time, as far as the bytes are there; nothing says that they are right."""
+    if len(value) < _MESSAGE_HEAD_BYTES:
+        return None
+    seq, ingest_ns, _ = _MESSAGE.unpack_from(value)
+    return seq, ingest_ns
+
+
 def read_message(key: bytes, value: bytes | None) -> Message:
     """The message, or Rotten if its bytes are not those that were written."""
     if value is None or len(value) < _MESSAGE_HEAD_BYTES:
@@ -197,6 +216,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     variant: bool
     """The bytes of this row are in `variants`: the log's owner holds another content."""
     tail: Tail
+    lost: bool = False
+    """The log's owner could not read it, so it may not be in `messages`."""
 
 
 class Head(NamedTuple):
@@ -216,18 +237,31 @@ def entry_key(log: int, place: Place, seq: int) -> bytes:
 
 def seq_of(key: bytes) -> int:
     """Of a key in `entries`."""
-    return int.from_bytes(key[-8:])
+    return int.from_bytes(key[-SEQ_BYTES:])
 
 
-def entry_value(ingest_ns: int, variant: bool, tail: bytes) -> bytes:
+def entry_value(ingest_ns: int, variant: bool, tail: bytes, *, lost: bool = False) -> bytes:
     """What a log's row says."""
-    return _ENTRY.pack(ingest_ns, variant) + tail
+    return _ENTRY.pack(ingest_ns, _LOST if lost else variant) + tail
 
 
 def read_entry(value: bytes) -> Entry:
     """And back."""
-    ingest_ns, variant = _ENTRY.unpack_from(value)
-    return Entry(ingest_ns, bool(variant), Tail(value[_ENTRY.size :]))
+    ingest_ns, kind = _ENTRY.unpack_from(value)
+    return Entry(ingest_ns, kind == _VARIANT, Tail(value[_ENTRY.size :]), kind == _LOST)
+
+
+def variant_value(signed: bytes) -> bytes:
+    """Bytes that a replica has for itself."""
+    return _CRC.pack(zlib.crc32(signed)) + signed
+
+
+def read_variant(value: bytes | None) -> bytes | None:
+    """And back; None if they are not what was written."""
+    if value is None or len(value) < _CRC.size:
+        return None
+    signed = value[_CRC.size :]
+    return signed if variant_value(signed) == value else None
 
 
 def head_key(place: Place, log: int) -> bytes:
@@ -274,3 +308,18 @@ def read_lease(value: bytes) -> tuple[int, int]:
     """After seq, and expiry."""
     after_seq, expires_ns = _LEASE.unpack(value)
     return after_seq, expires_ns
+
+
+# Closed logs
+
+
+def closed_value(last: int, until_ns: int) -> bytes:
+    """A log that was the own one: its rows up to `last` are those of the own log, in which they
+    came in at `until_ns` at the latest."""
+    return _CLOSED.pack(last, until_ns)
+
+
+def read_closed(value: bytes) -> tuple[int, int]:
+    """Last shared seq, and time of closing."""
+    last, until_ns = _CLOSED.unpack(value)
+    return last, until_ns

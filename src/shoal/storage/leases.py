@@ -3,8 +3,9 @@
 A lease says: the rows of this log after this seq are still needed. It is kept in the database, so
 that a restart of the storage node does not cost a running query its rows.
 
-Leases are kept before everything else: where a store is too large and its oldest rows are leased,
-younger ones of other places go. `RetentionStep.blocked` says that it is so.
+A lease keeps rows beyond their age, and `RetentionStep.blocked` says that it does. It keeps nothing
+in a store that is too large: there the oldest rows go as if there were no leases, so that a leased
+stream never costs another one a row. A reader that was too slow hears that its rows have expired.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from shoal.base.ids import StreamId
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
 from shoal.storage.layout import (
-    PLACE_BYTES,
+    HEAD_KEY_BYTES,
     Place,
     Tables,
     Txn,
@@ -26,8 +27,6 @@ from shoal.storage.layout import (
 from shoal.storage.logs import Logs, check_available
 from shoal.storage.names import Names
 from shoal.storage.rows import Lease, LogId
-
-_PREFIX_BYTES = PLACE_BYTES + 4
 
 
 class Leases:
@@ -81,10 +80,10 @@ class Leases:
         def work(txn: Txn) -> list[Lease]:
             found = []
             for key, value in _leases_from(txn, self._tables, b""):
-                place, number = split_head_key(key[:_PREFIX_BYTES])
+                place, number = split_head_key(key[:HEAD_KEY_BYTES])
                 stream, partition = self._names.stream_of(txn, place)
                 after_seq, expires_ns = read_lease(value)
-                log, holder = self._names.log_of(txn, number), key[_PREFIX_BYTES:].decode()
+                log, holder = self._names.log_of(txn, number), key[HEAD_KEY_BYTES:].decode()
                 found.append(Lease(holder, log, stream, partition, after_seq, expires_ns))
             return found
 
@@ -109,16 +108,18 @@ class Leases:
         return holder.encode()
 
 
-def leased_after(txn: Txn, tables: Tables, place: Place, now_ns: int) -> dict[int, int]:
+def leased_after(
+    txn: Txn, tables: Tables, place: Place, now_ns: int, most_ns: int | None = None
+) -> dict[int, int]:
     """Log number -> the lowest seq after which rows are still needed at this place. Drops leases
-    that have expired."""
+    that have expired, and those that would last beyond a time up to which none can."""
     lowest: dict[int, int] = {}
     for key, value in _leases_from(txn, tables, place):
         after_seq, expires_ns = read_lease(value)
-        if expires_ns <= now_ns:
+        if expires_ns <= now_ns or (most_ns is not None and expires_ns > most_ns):
             txn.delete(key, db=tables.leases)
             continue
-        number = split_head_key(key[:_PREFIX_BYTES])[1]
+        number = split_head_key(key[:HEAD_KEY_BYTES])[1]
         lowest[number] = min(after_seq, lowest.get(number, after_seq))
     return lowest
 

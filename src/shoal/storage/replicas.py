@@ -15,11 +15,13 @@ from collections.abc import Sequence
 
 from shoal.base.errors import MalformedMessage, NotFound, UsageError
 from shoal.base.ids import INT63_MAX, StreamId
+from shoal.storage.damage import Damage
 from shoal.storage.errors import LogDiverged
 from shoal.storage.ingest import Ingest
 from shoal.storage.layout import (
     Head,
     Place,
+    Rotten,
     Tables,
     Txn,
     entry_key,
@@ -27,10 +29,11 @@ from shoal.storage.layout import (
     head_key,
     head_value,
     holder_value,
-    read_entry,
     read_head,
     tail_of,
+    variant_value,
 )
+from shoal.storage.logs import Entries
 from shoal.storage.names import Names
 from shoal.storage.rows import Conflict, LogId, ReplicaAppended, ReplicaRow, Stored
 
@@ -38,11 +41,11 @@ from shoal.storage.rows import Conflict, LogId, ReplicaAppended, ReplicaRow, Sto
 class ReplicaIngest:
     """One transaction that appends a range to a replica."""
 
-    def __init__(self, txn: Txn, tables: Tables, names: Names, now_ns: int) -> None:
+    def __init__(self, txn: Txn, tables: Tables, names: Names, damage: Damage, now_ns: int) -> None:
         self._txn = txn
         self._tables = tables
         self._names = names
-        self._ingest = Ingest(txn, tables, names, now_ns)
+        self._ingest = Ingest(txn, tables, names, damage, now_ns)
 
     def append(
         self, log: LogId, stream: StreamId, partition: int, rows: Sequence[ReplicaRow]
@@ -58,10 +61,11 @@ class ReplicaIngest:
                 f"the replica of log {log} ends at {head.last}, this range begins at {rows[0].seq}:"
                 f" begin at {head.last + 1}, or advance the replica if its owner has it no more"
             )
+        entries = Entries(self._txn, self._tables, place, number)
         appended, stored, conflicts = 0, 0, []
         for row in rows:
             if row.seq <= head.last:
-                self._check_known(log, number, place, row)
+                self._check_known(log, entries, row)
                 continue
             if row.ingest_ns < head.ingest_ns:
                 raise MalformedMessage(f"log {log} goes back in time at seq {row.seq}")
@@ -78,32 +82,39 @@ class ReplicaIngest:
     def _append_row(self, number: int, place: Place, row: ReplicaRow) -> Stored | Conflict | None:
         txn, tables = self._txn, self._tables
         tail = tail_of(row.id)
-        result = None
+        result, variant, lost = None, None, False
         if row.message is not None:
-            accepted = self._ingest.accept(row.message)
-            result = accepted if isinstance(accepted, Stored | Conflict) else None
+            try:
+                accepted = self._ingest.accept(row.message)
+            except Rotten:
+                variant = row.message.signed  # ours is damaged, and may have been another one
+            else:
+                result = accepted if isinstance(accepted, Stored | Conflict) else None
+                variant = accepted.offered if isinstance(accepted, Conflict) else None
+        elif row.lost:
+            lost = True
         elif txn.get(place + tail, db=tables.messages) is None:
             raise NotFound(
                 f"row {row.seq} names message {row.id}, which is not held: send it along"
             )
         key = entry_key(number, place, row.seq)
-        if isinstance(result, Conflict):
-            txn.put(key, result.offered, db=tables.variants)
-        value = entry_value(row.ingest_ns, isinstance(result, Conflict), tail)
+        if variant is not None:
+            txn.put(key, variant_value(variant), db=tables.variants)
+        value = entry_value(row.ingest_ns, variant is not None, tail, lost=lost)
         txn.put(key, value, db=tables.entries)
-        txn.put(place + tail, holder_value(number, row.seq), db=tables.holders)
+        if not lost:
+            txn.put(place + tail, holder_value(number, row.seq), db=tables.holders)
         return result
 
-    def _check_known(self, log: LogId, number: int, place: Place, row: ReplicaRow) -> None:
+    def _check_known(self, log: LogId, entries: Entries, row: ReplicaRow) -> None:
         """A row that the replica has, or had, must be the same one."""
-        raw = self._txn.get(entry_key(number, place, row.seq), db=self._tables.entries)
-        if raw is None:
+        held = entries.find(row.seq)
+        if held is None:
             return  # let go of since
-        held = read_entry(raw)
         if held.tail != tail_of(row.id) or held.ingest_ns != row.ingest_ns:
             raise LogDiverged(
                 f"log {log} has another message at seq {row.seq} than before: its node was"
-                " restored from an old copy; it needs a new log"
+                " restored from an old copy; it needs a new log (`shoal storage new-log`)"
             )
 
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from shoal.base.errors import UsageError
+from shoal.base.errors import OffsetExpired, UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import Entropy
 from shoal.identity.stream_message import Position
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.audit import audit
+from shoal.storage.checking import put_right
 from shoal.storage.config import DEFAULTS, StoreConfig
+from shoal.storage.damage import mend
 from shoal.storage.database import Database
 from shoal.storage.ingest import Ingest
-from shoal.storage.layout import Txn, split_head_key
+from shoal.storage.layout import OWN, Place, Txn, head_key, read_head, split_head_key, tail_of
 from shoal.storage.leases import Leases
-from shoal.storage.logs import Logs, PlaceHeads
+from shoal.storage.logs import Logs, PlaceHeads, heads_from
 from shoal.storage.names import Names
 from shoal.storage.reading import LastScan, Page, PageLimits, Reader, in_log, matching
 from shoal.storage.replicas import ReplicaIngest, advance, check_range
-from shoal.storage.retention import Retainer
+from shoal.storage.retention import Retainer, newest_ingest
 from shoal.storage.rows import (
     Appended,
     Claim,
@@ -46,16 +49,32 @@ class Store:
     of Unix time.
     """
 
-    def __init__(self, folder: Path, entropy: Entropy, config: StoreConfig = DEFAULTS) -> None:
-        """Open the store in this folder, or make one; StoreError if that cannot be."""
+    def __init__(
+        self,
+        folder: Path,
+        entropy: Entropy,
+        config: StoreConfig = DEFAULTS,
+        *,
+        may_create: bool = True,
+        readonly: bool = False,
+    ) -> None:
+        """Open the store in this folder, or make one; StoreError if that cannot be, StoreGone if
+        there is none and none may be made. What is opened only to be read may be open in another
+        process, too."""
         self._config = config
-        self._database = Database(folder, entropy, config)
+        self._database = Database(
+            folder, entropy, config, may_create=may_create and not readonly, readonly=readonly
+        )
         self._tables = self._database.tables
         self._names = Names(self._tables, config)
         self._reader = Reader(self._database, self._names, config)
         self._logs = Logs(self._database, self._names, config)
         self._leases = Leases(self._database, self._names, self._logs, config)
         self._retainer = Retainer(self._database, config)
+        self.newest_ingest_ns: int = self._database.read(newest_ingest, self._tables)
+        """When the newest row of the own log came in."""
+        self.damage = self._database.damage
+        """What was met that cannot be read."""
 
     def __enter__(self) -> Store:
         return self
@@ -73,9 +92,28 @@ class Store:
         self._database.close()
 
     @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self._database.file.parent
+
+    @property
     def log(self) -> LogId:
-        """The id of the own log, the same for ever."""
+        """The id of the own log: the same until `new_log`."""
         return self._database.log
+
+    def new_log(self, now_ns: int, *, keep_old: bool = True) -> LogId:
+        """Go on under a new log id, durably: where the own log may be another one than readers
+        know, as after a restore, or where its ingest times lie ahead of the clock. The new log has
+        all rows of the old one. That is closed: it can be read, and readers go on along the new
+        one. Without `keep_old` nothing is known of it any more: for a store that has given seqs to
+        other rows than those that readers have. Not beside other users of the store: the thread
+        that owns its disk calls it."""
+        log = self._database.new_log_id()
+        self._logs.begin_new(log, now_ns, None if keep_old else self._database.new_log_id())
+        self._database.log = log
+        self._retainer.rows_given_up()  # a pass over everything: it goes by other times now
+        self.newest_ingest_ns = min(self.newest_ingest_ns, now_ns)
+        return log
 
     # Writing
 
@@ -86,13 +124,13 @@ class Store:
             return []
 
         def work(txn: Txn) -> list[Appended]:
-            ingest = Ingest(txn, self._tables, self._names, now_ns)
+            ingest = Ingest(txn, self._tables, self._names, self.damage, now_ns)
             results = [ingest.accept(message) for message in messages]
             ingest.finish()
             return results
 
         appended = self._database.write(work)
-        self._retainer.appended(now_ns)
+        self._came_in(now_ns)
         return appended
 
     def append_replica(
@@ -113,11 +151,11 @@ class Store:
         check_range(self.log, log, stream, partition, rows)
 
         def work(txn: Txn) -> ReplicaAppended:
-            ingest = ReplicaIngest(txn, self._tables, self._names, now_ns)
+            ingest = ReplicaIngest(txn, self._tables, self._names, self.damage, now_ns)
             return ingest.append(log, stream, partition, rows)
 
         appended = self._database.write(work)
-        self._retainer.appended(now_ns)
+        self._came_in(now_ns)
         return appended
 
     def advance_replica(self, log: LogId, stream: StreamId, partition: int, first: int) -> bool:
@@ -134,6 +172,58 @@ class Store:
         if advanced:
             self._retainer.rows_given_up()
         return advanced
+
+    def mend(self, stream: StreamId, partition: int, seq: int, message: VerifiedMessage) -> bool:
+        """Put a damaged row of the own log right with the message that a copy of this log has
+        there; False if it cannot be that row's."""
+
+        def work(txn: Txn) -> Place | None:
+            place = self._names.place(txn, stream, partition)
+            if place is None or (message.id.stream, message.id.partition) != (stream, partition):
+                return None
+            head = read_head(txn.get(head_key(place, OWN), db=self._tables.heads))
+            if not self.damage.is_noted(place, seq):
+                return None  # what can be read is not changed
+            if not head.first <= seq <= head.last:
+                return None
+            tail = tail_of(message.id)
+            done = mend(txn, self._tables, place, seq, tail, message.signed, exact=True)
+            return place if done else None
+
+        place = self._database.write(work)
+        if place is not None:
+            self.damage.mend(place, seq)
+        return place is not None
+
+    def damaged_rows(self, most: int) -> tuple[StreamId, int, list[int]] | None:
+        """Rows of the own log at one place that were met and cannot be read; each time others."""
+        rows = self.damage.next_rows(most)
+        if not rows:
+            return None
+        stream, partition = self._database.read(self._names.stream_of, rows[0].place)
+        return stream, partition, sorted(row.seq for row in rows)
+
+    def unread(self, stream: StreamId, partition: int, seq: int) -> None:
+        """Somebody found that a row of the own log is not what its publisher signed."""
+        place = self._database.read(self._names.place, stream, partition)
+        if place is not None:
+            self.damage.note(place, seq)
+            with suppress(OffsetExpired):  # its message is noted, too
+                self.log_read(self.log, stream, partition, seq - 1, 1)
+
+    def unnamed(self) -> int:
+        """Messages that no row of the own log names, by their number."""
+
+        def work(txn: Txn) -> int:
+            heads = heads_from(txn, self._tables, b"")
+            named = sum(head.last + 1 - head.first for _, number, head in heads if number == OWN)
+            return max(0, txn.stat(self._tables.messages)["entries"] - named)
+
+        return self._database.read(work)
+
+    def put_right(self) -> int:
+        """Mend what needs no other storage node (checking.py): how many rows were changed."""
+        return put_right(self._database)
 
     # Reading by position
 
@@ -244,8 +334,32 @@ class Store:
         return self._leases.all()
 
     def retain(self, now_ns: int) -> RetentionStep:
-        """One step of retention: a bounded number of messages in one transaction."""
+        """One step of retention: a bounded number of messages in one transaction, by a time that
+        is right."""
         return self._retainer.step(now_ns)
+
+    def begin_time(self, now_ns: int, wall_ns: int) -> None:
+        """From here on a monotonic time is counted, for `retain_carefully`."""
+        self._retainer.begin_time(now_ns, wall_ns)
+
+    def retain_carefully(self, now_ns: int, wall_ns: int, *, settled: bool) -> RetentionStep:
+        """The same by a monotonic time, and the time of day, which may be wrong (retention.py)."""
+        return self._retainer.careful_step(now_ns, wall_ns, settled=settled)
+
+    @property
+    def certain_ns(self) -> int | None:
+        """The time that has certainly passed, as Unix time; None before the first step."""
+        return self._retainer.certain_ns
+
+    @property
+    def uncertain_ns(self) -> int:
+        """By how much the time of day is ahead of it."""
+        return self._retainer.uncertain_ns
+
+    @property
+    def retention_waits(self) -> bool:
+        """Whether messages have expired by a time of day that is not to be trusted now."""
+        return self._retainer.waits
 
     # Anti-entropy
 
@@ -259,12 +373,29 @@ class Store:
 
         return self._database.read(work)
 
+    def streams_after(self, number: int, limit: int) -> list[tuple[int, StreamId]]:
+        """The next streams after a number, in the order in which they first had a row here."""
+        return self._database.read(lambda txn: self._names.after(txn, number, limit))
+
     def lacking(self, claims: Sequence[Claim]) -> list[MessageId]:
         """Ids of these that are not held, or held with another body than the claim's digest."""
         self._check_claims(len(claims))
         return self._reader.lacking(claims)
 
+    def missing(self, ids: Sequence[MessageId]) -> list[MessageId]:
+        """Those of these that are not held, and that retention has not let go of."""
+        self._check_claims(len(ids))
+
+        def work(txn: Txn) -> list[MessageId]:
+            return [id for id in ids if self._reader.is_missing(txn, id)]
+
+        return self._database.read(work)
+
     # The store itself
+
+    def check_present(self) -> None:
+        """StoreGone if the store was deleted, or unmounted, since it was opened."""
+        self._database.check_present()
 
     def info(self) -> StoreInfo:
         """Sizes and counts."""
@@ -274,7 +405,7 @@ class Store:
                 log=self.log,
                 messages=txn.stat(self._tables.messages)["entries"],
                 size_bytes=self._database.size_bytes(txn),
-                file_bytes=self._database.file.stat().st_size,
+                file_bytes=self._database.file_bytes(),
                 streams=txn.stat(self._tables.stream_names)["entries"],
             )
 
@@ -283,6 +414,10 @@ class Store:
     def check_invariants(self) -> None:
         """Read everything, and raise InvariantViolated if anything contradicts anything."""
         audit(self._database)
+
+    def _came_in(self, now_ns: int) -> None:
+        self._retainer.appended(now_ns)
+        self.newest_ingest_ns = max(self.newest_ingest_ns, now_ns)
 
     def _check_batch(self, messages: Sequence[VerifiedMessage | None]) -> None:
         rows_max, bytes_max = self._config.batch_rows_max, self._config.batch_bytes_max

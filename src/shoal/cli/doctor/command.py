@@ -22,7 +22,8 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Lines of JSON.")] = False,
 ) -> None:
     """Look for what would keep a node from working here: Python, limits, disks, Spark; and of its
-    network file the key, everybody whom it names, the clock, the registry. Nothing is changed.
+    network file the key, everybody whom it names, the clock, the registry; and the roles of the
+    node that runs with it, if it has a gateway. Nothing is changed.
 
     Ends with 1 if there is a problem; a warning is none.
 
@@ -80,6 +81,8 @@ async def _findings(config: Path) -> AsyncIterator[Finding]:
         yield session
     for finding in await examine.peers(network):
         yield finding
+    for finding in await examine.roles(network):
+        yield finding
     async for finding in examine.clocks(network):
         yield finding
     registry = await examine.registry(network)
@@ -87,7 +90,10 @@ async def _findings(config: Path) -> AsyncIterator[Finding]:
         yield registry
     for finding in examine.folders(network):
         yield finding
+    kept = examine.store(network)
+    if kept is not None:
+        yield kept
     sections = (network.storage, network.topics, network.outbox)
-    kept = [network.path(section.folder) for section in sections if section is not None]
-    for finding in machine.disks([network.path("."), *kept]):
+    folders = [network.path(section.folder) for section in sections if section is not None]
+    for finding in machine.disks([network.path("."), *folders]):
         yield finding

@@ -13,6 +13,7 @@ from shoal.identity import PrivateKey
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.rate_limit import RateLimit
+from shoal.kernel.wall import WallClock
 from shoal.protocols.search.addresses import AddressRecord
 from shoal.protocols.search.belief import are_plausible
 from shoal.protocols.search.bubbles import Bubbles
@@ -57,7 +58,10 @@ class Parts:
         rng: Random,
         config: SearchConfig,
         client: bool,
+        wall: WallClock,
+        founders: Sequence[NodeId] = (),
     ) -> None:
+        self._wall = wall
         self._node = record.node
         self._client = client
         self._spaces = spaces
@@ -80,7 +84,9 @@ class Parts:
         self.uplink = Uplink(config)
         self.capacity = Capacity(config)
         self.traffic = Traffic()
-        self.circle = Circle(record, bootstrap, self.totals, self.checks, self.visits, rng, config)
+        self.circle = Circle(
+            record, bootstrap, self.totals, self.checks, self.visits, rng, config, founders
+        )
         self.circle.wanted = self.capacity.wanted
         self._last_beat_ns = 0
         self._keep_to_public_addresses(record, bootstrap)
@@ -90,7 +96,7 @@ class Parts:
         )
         self.users = Users(record.node, self.user_links, config)
         self.routes = Routes(self._is_linked, self.visits, self._answered, config)
-        self.bubbles = Bubbles(key, record, self.totals, self._cast, rng, config)
+        self.bubbles = Bubbles(key, record, self.totals, self._cast, rng, config, wall)
         self.searches = Searches(spaces, self.bubbles, self.routes, self.checks, config)
         self.publications = Publications(key, spaces, self.bubbles, config)
         self.standing = Standing(
@@ -102,8 +108,8 @@ class Parts:
             config,
             can_be_dialled=bool(record.addresses),
         )
-        self.holdings = Holdings(spaces)
-        self.watches = Watches(spaces)
+        self.holdings = Holdings(spaces, wall=wall)
+        self.watches = Watches(spaces, wall=wall)
         self.durable = Durable(self.holdings, {}, rng)
         self.rendezvous = Rendezvous(
             record.node,
@@ -124,10 +130,17 @@ class Parts:
             self.rendezvous.met,
             rng,
             config,
+            wall,
         )
         self.circle.lost = self._edge_lost
+        self.circle.founded = self._founded
         for space in spaces:
             self._measure(space)
+
+    def _founded(self) -> None:
+        """We have begun a network of our own, perhaps the first one."""
+        if self.measurement.known is None:
+            self.measurement.found(self.circle.degree)
 
     def totals(self) -> Totals | None:
         """The network, as it was measured last; at least those whom we see. A young network was
@@ -253,8 +266,8 @@ class Parts:
     def _passed(
         self, cast: BubbleCast, id: bytes, peer: NodeId | None, now_ns: int
     ) -> list[Effect]:
-        origin, expires_ns = cast.header.origin, cast.header.expires_ms * MS_NS
-        self.routes.remember(id, peer, origin, expires_ns)
+        left_ns = cast.header.expires_ms * MS_NS - self._wall.read(now_ns)
+        self.routes.remember(id, peer, cast.header.origin, now_ns + left_ns)
         return []
 
     def _answered(self, id: bytes, items: Sequence[bytes], now_ns: int) -> list[Effect]:

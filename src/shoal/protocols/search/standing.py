@@ -112,7 +112,8 @@ class Standing:
                 " end one, or join two with OR"
             )
         id = self._rng.randbytes(WATCH_ID_BYTES)
-        watch = _Watch(id, space, command.text, query, token, 0, now_ns // MS_NS)
+        since_ms = self._bubbles.wall.read(now_ns) // MS_NS
+        watch = _Watch(id, space, command.text, query, token, 0, since_ms)
         effects = self._renew(watch, now_ns)
         self._watches[watch.id] = watch
         return effects
@@ -214,13 +215,14 @@ class Standing:
         watch = self._watches.get(id)
         if watch is None or not valid or document.digest in watch.seen:
             return []
-        if document.expires_ns <= now_ns:
+        if document.expires_ns <= self._bubbles.wall.read(now_ns):
             return []
         watch.seen[document.digest] = document.version
         if len(watch.seen) > self._config.sightings_max:
             forgotten = watch.seen.pop(next(iter(watch.seen)))
             # A later search must not tell it again.
-            watch.since_ms = max(watch.since_ms, min(forgotten, now_ns // MS_NS) + 1)
+            latest_ms = self._bubbles.wall.read(now_ns) // MS_NS
+            watch.since_ms = max(watch.since_ms, min(forgotten, latest_ms) + 1)
         gap, watch.gap = watch.gap, False
         return [Notify(Seen(document, watch.token, gap))]
 
@@ -231,7 +233,7 @@ class Standing:
     def _renew(self, watch: _Watch, now_ns: int) -> list[Effect]:
         watch.due_ns = now_ns + self._config.watch_ns // 2
         watch.nodes, watch.network = self._nodes(watch.space), self._bubbles.nodes()
-        expires_ms = (now_ns + self._config.watch_ns) // MS_NS
+        expires_ms = (self._bubbles.wall.read(now_ns) + self._config.watch_ns) // MS_NS
         return self._cast(watch.space, Watch(watch.id, watch.text, expires_ms), now_ns)
 
     def _cast(self, space: Space, watch: Watch, now_ns: int) -> list[Effect]:

@@ -10,12 +10,15 @@ from shoal.base.errors import MalformedMessage, OversizedMessage
 from shoal.kernel.codec import STREAMS
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.messages import (
+    CLOCK_MESSAGES,
     KEY_MESSAGES,
     NODE_MESSAGES,
     READER_MESSAGES,
     SIGNAL_MESSAGES,
+    STORAGE_MESSAGES,
     TRACKER_MESSAGES,
     Announce,
+    AskTime,
     Close,
     Expect,
     Feed,
@@ -28,6 +31,7 @@ from shoal.protocols.streams.messages import (
     Instruction,
     Join,
     JoinRefused,
+    KeepStreams,
     KeyHolders,
     Leave,
     Left,
@@ -41,6 +45,7 @@ from shoal.protocols.streams.messages import (
     Signalled,
     Status,
     StorageNodes,
+    TellTime,
     Want,
 )
 
@@ -72,6 +77,9 @@ AnyMessage = (
     | FindHolders
     | KeyHolders
     | Expect
+    | KeepStreams
+    | AskTime
+    | TellTime
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -83,7 +91,13 @@ class StreamsCodec:
 
     number = STREAMS
     messages: tuple[type, ...] = (
-        NODE_MESSAGES + TRACKER_MESSAGES + SIGNAL_MESSAGES + READER_MESSAGES + KEY_MESSAGES
+        *NODE_MESSAGES,
+        *TRACKER_MESSAGES,
+        *SIGNAL_MESSAGES,
+        *READER_MESSAGES,
+        *STORAGE_MESSAGES,
+        *KEY_MESSAGES,
+        *CLOCK_MESSAGES,
     )
 
     def encode(self, message: Any) -> bytes:

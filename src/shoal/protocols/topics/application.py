@@ -97,11 +97,12 @@ class Application:
         state = held.states.get(id)
         if state is None:
             state = held.open(id, topic, 0)
-            age_ms = now_ns // MS_NS - topic.metadata.created_ms
+            wall_ms = held.wall.read(now_ns) // MS_NS
+            age_ms = wall_ms - topic.metadata.created_ms
             # Nobody has published in a new one. In an old one we may have, and lost our memory.
             state.synced = state.record_known = age_ms < NEW_MS
             if not state.synced:
-                state.log.sealed_ms = floor_of(now_ns // MS_NS)
+                state.log.sealed_ms = floor_of(wall_ms)
         effects = [*held.save(state), *held.enter(state, now_ns)]
         return [*effects, *held.storing.put(id, block)]
 
@@ -126,7 +127,7 @@ class Application:
         effects: list[Effect] = []
         if state is None:
             effects += self._held.make_place()
-            state = self._held.open(id, topic, floor_of(now_ns // MS_NS))
+            state = self._held.open(id, topic, floor_of(self._held.wall.read(now_ns) // MS_NS))
         for command, token in waiting:
             effects += self._found(state, command, token, now_ns)
         if not state.tree.entered:  # it was looked at only, so far
@@ -183,7 +184,7 @@ class Application:
         log, cursors = state.log, state.cursors
         if start == LIVE:
             cursor.at = log.order_from + len(log.order)
-            cursor.floor_ms = floor_of(now_ns // MS_NS)
+            cursor.floor_ms = floor_of(self._held.wall.read(now_ns) // MS_NS)
             if not state.tree.entered:
                 log.raise_floor(cursor.floor_ms)
         elif start == BEGINNING:

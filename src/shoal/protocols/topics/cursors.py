@@ -17,6 +17,7 @@ import msgspec
 from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import EventDelivered
+from shoal.kernel.wall import WallClock
 from shoal.protocols.topics.commands import EventArrived, StartMissing
 from shoal.protocols.topics.log import Entry, TopicLog
 
@@ -45,8 +46,11 @@ class Cursor(msgspec.Struct, eq=False):
 class Cursors:
     """The subscriptions of one topic."""
 
-    def __init__(self, topic: Cid, log: TopicLog, *, is_chain: bool = False) -> None:
+    def __init__(
+        self, topic: Cid, log: TopicLog, wall: WallClock | None = None, *, is_chain: bool = False
+    ) -> None:
         """In a chain each event follows the one before."""
+        self._wall = WallClock() if wall is None else wall
         self._topic = topic
         self._is_chain = is_chain
         self._log = log
@@ -136,7 +140,7 @@ class Cursors:
             cursor.missed, cursor.after, cursor.last = False, None, entry.id
             if cursor.credit is not None:
                 cursor.credit -= 1
-            age_us = (now_ns - entry.created_ms * 1_000_000) // 1_000
+            age_us = (self._wall.read(now_ns) - entry.created_ms * 1_000_000) // 1_000
             effects += (
                 Notify(EventArrived(cursor.token, entry.id, entry.event, now_ns, gap_before)),
                 EventDelivered(self._topic, entry.id, age_us),

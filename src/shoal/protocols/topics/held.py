@@ -14,6 +14,7 @@ from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
 from shoal.identity.topics.signing import core_cid
 from shoal.kernel.effects import Effect, Notify, Send, SetTimer
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.dht.commands import Get
 from shoal.protocols.topics.archive import ARCHIVE, SETTLED_MAX, Archive, StoredTopic
 from shoal.protocols.topics.carried import Carried
@@ -43,6 +44,7 @@ class HeldTopics:
     def __init__(
         self, key: PrivateKey, rng: Random, config: TopicsConfig, archive: Archive
     ) -> None:
+        self.wall = WallClock()
         self.states: dict[Cid, TopicState] = {}
         self.here = Here(key.address)
         self.config = config
@@ -50,7 +52,7 @@ class HeldTopics:
         self.archive = archive
         self.intake = Intake(config)
         self.storing = Storing(key.address, self._not_stored)
-        self.publishing = Publishing(key, archive, self._publish, config)
+        self.publishing = Publishing(key, archive, self._publish, config, self.wall)
         self.congested: dict[NodeId, None] = {}
         """Peers whose queues are full: they are told what they missed when there is room."""
         self.carried = Carried()
@@ -63,7 +65,9 @@ class HeldTopics:
     def open(self, id: Cid, topic: TopicDescriptor, floor_ms: int) -> TopicState:
         """Hold one more topic."""
         peer_id, here, links, config = self.publishing.peer_id, self.here, self.links, self.config
-        state = TopicState(id, topic, peer_id, here, links, self.intake, floor_ms, self.rng, config)
+        state = TopicState(
+            *(id, topic, peer_id, here, links, self.intake, floor_ms, self.rng, config, self.wall)
+        )
         self.states[id] = state
         state.pinned = id in self.pins
         return state

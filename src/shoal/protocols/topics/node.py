@@ -84,6 +84,7 @@ class TopicNode:
         archive = Archive(self._topic_read, self._event_read, self._all_read, disk)
         self._held = HeldTopics(key, rng, self.config, archive)
         self._held.here.addresses = addresses
+        self.wall = self._held.wall
         self._peers = Peers(self._held)
         self._upkeep = Upkeep(self._held, key)
         self._leads = Leads(self._held)

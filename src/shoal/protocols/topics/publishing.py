@@ -23,6 +23,7 @@ from shoal.identity.topics.signing import core_cid, publish_event, sign_event
 from shoal.kernel.effects import CancelTimer, Effect, Notify, Send, SetTimer
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import EventPublished, Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.topics.archive import Archive
 from shoal.protocols.topics.commands import EventAccepted, PublishRefused
 from shoal.protocols.topics.config import TOPICS_MAX, TopicsConfig
@@ -81,8 +82,14 @@ class Publishing:
     """Events between an application and the log."""
 
     def __init__(
-        self, key: PrivateKey, archive: Archive, placed: Placed, config: TopicsConfig
+        self,
+        key: PrivateKey,
+        archive: Archive,
+        placed: Placed,
+        config: TopicsConfig,
+        wall: WallClock,
     ) -> None:
+        self._wall = wall
         self.peer_id = bytes(key.public.peer_id)
         self._key = key
         self._archive = archive
@@ -108,7 +115,12 @@ class Publishing:
         problem = self._problem(state, parent)
         if problem:
             return [Notify(PublishRefused(state.id, problem, token))]
-        state.created_ms = max(state.created_ms + 1, now_ns // MS_NS)
+        wall_ms, before_ms = self._wall.read(now_ns) // MS_NS, state.created_ms
+        # Two with the same content and moment would be one. If the last one was stamped far ahead,
+        # by a clock that was wrong, whatever came after it would be refused until then.
+        latest_ms = self._wall.latest(now_ns) // MS_NS
+        ahead = before_ms - latest_ms > self._config.future_ms // 2
+        state.created_ms = wall_ms if ahead else max(before_ms + 1, wall_ms)
         metadata = EventMetadata(state.created_ms)
         event = sign_event(EventDescriptor(state.id, self.peer_id, payload, metadata), self._key)
         if not state.may_publish:
@@ -334,7 +346,7 @@ class Publishing:
         problem = ""
         if event.metadata.created_ms < state.log.sealed_ms or state.log.knows(core):
             problem = "this event is too old: it may have been published before"
-        elif event.metadata.created_ms > now_ns // MS_NS + self._config.future_ms:
+        elif event.metadata.created_ms > self._wall.read(now_ns) // MS_NS + self._config.future_ms:
             problem = "this event is dated ahead of the publisher's clock: set the author's"
         elif parent is not None and linking is EventLinking.LAST_SEEN:
             problem = "this topic links events to the last one seen: leave the parent out"

@@ -16,6 +16,7 @@ from shoal.identity.topics.descriptors import (
     TopicDescriptor,
 )
 from shoal.identity.topics.signing import signer_of
+from shoal.kernel.wall import WallClock
 from shoal.protocols.topics.carried import size_of
 from shoal.protocols.topics.config import NAMED_MAX, TopicsConfig
 from shoal.protocols.topics.cursors import Cursors
@@ -44,7 +45,9 @@ class TopicState:
         floor_ms: int,
         rng: Random,
         config: TopicsConfig,
+        wall: WallClock | None = None,
     ) -> None:
+        self._wall = WallClock() if wall is None else wall
         self.id = id
         self.topic = topic
         self.size = size_of(topic)
@@ -54,7 +57,7 @@ class TopicState:
         self.saved_floors = (0, 0)
         """and with which floors."""
         self.log = TopicLog(floor_ms)
-        self.cursors = Cursors(id, self.log, is_chain=is_chain(topic))
+        self.cursors = Cursors(id, self.log, self._wall, is_chain=is_chain(topic))
         self.tree = Tree(id, topic, here, links, self.greet, rng, config)
         self.fetches = Fetches(
             id, here.node, self.log, lambda: self.tree.neighbours, checking, config
@@ -153,7 +156,7 @@ class TopicState:
 
     def knows_nothing(self, now_ns: int) -> bool:
         """Whether there may be events in this topic, though none was ever seen here."""
-        age_ms = now_ns // MS_NS - self.topic.metadata.created_ms
+        age_ms = self._wall.read(now_ns) // MS_NS - self.topic.metadata.created_ms
         return self.last is None and not self.looked and age_ms >= NEW_MS
 
     @property

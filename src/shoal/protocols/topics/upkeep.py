@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from shoal.base.units import MS_NS
+from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey
 from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid
@@ -18,6 +18,13 @@ from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.state import TopicState
 
 RENEW = "renew"  # the token of a put of somebody else's head record
+DAY_NS = 24 * 3600 * S_NS
+SETTLES_NS = 3600 * S_NS
+"""After the start, and after the clock was set, nothing goes by the time of day alone."""
+EARLY_PERCENT = 2
+EARLY_TOPICS_MAX = 10_000
+"""Events of a topic that may go so in a day, and topics for which that is counted: more than a node
+carries."""
 RECORDS_MAX = 64  # of others, that are put again in their place
 
 
@@ -28,10 +35,13 @@ class Upkeep:
         self._held = held
         self._key = key
         self._config = held.config
+        self._begun: tuple[int, int] | None = None  # monotonic time, and the newest event's then
+        self._early: dict[Cid, tuple[int, int]] = {}  # since when so many events went of a topic
 
     def beat(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Greet the neighbours of one topic, and do what else is due."""
         tree = state.tree
+        self._certain_ns(now_ns)  # from the first beat on, whatever that finds to do
         if not tree.entered:
             return self._look_again(state, now_ns)
         busy = len(state.fetches) or state.unpublished or state.to_put
@@ -75,11 +85,44 @@ class Upkeep:
         age_max_ns = self._config.age_max_ns
         if age_max_ns is None or state.pinned:
             return []
-        oldest_ms = (now_ns - age_max_ns) // MS_NS
+        certain_ms = (self._certain_ns(now_ns) - age_max_ns) // MS_NS
+        oldest_ms = max(certain_ms, (self._held.wall.read(now_ns) - age_max_ns) // MS_NS)
         effects: list[Effect] = []
-        while state.log.order and state.log.order[0].dated_ms < oldest_ms:
+        while state.log.order and (dated_ms := state.log.order[0].dated_ms) < oldest_ms:
+            if dated_ms >= certain_ms and not self._may_go_early(state, now_ns):
+                break
             effects += self._held.forget(state)
         return effects
+
+    def _certain_ns(self, now_ns: int) -> int:
+        """What time it is at least: that of the newest event at the start, and what has passed
+        since. A clock that was wrong at the start must not end everything."""
+        if self._begun is None:
+            dated = [
+                state.log.order[-1].dated_ms
+                for state in self._held.states.values()
+                if state.log.order
+            ]
+            self._begun = now_ns, min(now_ns, max(dated, default=now_ns // MS_NS) * MS_NS)
+        since_ns, newest_ns = self._begun
+        return newest_ns + now_ns - since_ns
+
+    def _may_go_early(self, state: TopicState, now_ns: int) -> bool:
+        """Whether one more may go that is too old by the time of day alone."""
+        assert self._begun is not None
+        settled = now_ns - self._begun[0] >= SETTLES_NS
+        if not settled or not self._held.wall.is_settled(now_ns, SETTLES_NS):
+            return False
+        since_ns, count = self._early.get(state.id, (now_ns, 0))
+        if now_ns - since_ns >= DAY_NS:
+            since_ns, count = now_ns, 0
+        if count >= max(1, (len(state.log.order) + count) * EARLY_PERCENT // 100):
+            return False
+        self._early.pop(state.id, None)
+        self._early[state.id] = since_ns, count + 1
+        if len(self._early) > EARLY_TOPICS_MAX:
+            del self._early[next(iter(self._early))]
+        return True
 
     def record_timer(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Say in the DHT what the topic ends with here, if we published in it since we said so."""
@@ -99,7 +142,8 @@ class Upkeep:
             state.record_due_ns = now_ns if state.record_due_ns is None else state.record_due_ns
             return self.look_for_record(state, now_ns)
         state.record_due_ns = None
-        state.record_number = max(state.record_number + 1, now_ns // MS_NS)
+        wall_ms = self._held.wall.read(now_ns) // MS_NS
+        state.record_number = max(state.record_number + 1, wall_ms)
         others = [head for head in state.log.heads if head != state.published]
         # A record takes the place of the one before: what that named is followed by what this one
         # names, or named again.

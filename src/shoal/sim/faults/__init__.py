@@ -19,6 +19,7 @@ from shoal.sim.faults.bandwidth import Bandwidth
 from shoal.sim.faults.base import Fault
 from shoal.sim.faults.churn import Churn
 from shoal.sim.faults.clock_drift import ClockDrift
+from shoal.sim.faults.clock_step import ClockStep
 from shoal.sim.faults.crash import Crash
 from shoal.sim.faults.duplication import Duplication
 from shoal.sim.faults.jitter import Jitter
@@ -31,6 +32,7 @@ AnyFault = (
     Bandwidth
     | Churn
     | ClockDrift
+    | ClockStep
     | Crash
     | Duplication
     | Jitter
@@ -64,6 +66,7 @@ __all__ = [
     "Bandwidth",
     "Churn",
     "ClockDrift",
+    "ClockStep",
     "Crash",
     "Duplication",
     "Fault",

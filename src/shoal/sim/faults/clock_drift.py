@@ -14,7 +14,7 @@ PPM_MAX = 500_000  # half speed: beyond it a clock is not slow but broken
 
 
 class ClockDrift(Fault, frozen=True, kw_only=True, tag="clock_drift"):
-    """Each node's clock is off by up to offset_ms and runs up to ppm fast or slow."""
+    """Each node's time of day is off by up to offset_ms; its clocks run up to ppm fast or slow."""
 
     offset_ms: NotNegative = 0.0
     ppm: Annotated[float, Meta(ge=0, le=PPM_MAX)] = 0.0
@@ -34,8 +34,7 @@ class ClockDrift(Fault, frozen=True, kw_only=True, tag="clock_drift"):
         self.announce(simulation, f"up to {self.offset_ms} ms and {self.ppm} ppm")
 
     def _mend(self, simulation: Simulation) -> None:
-        """Rates are right from now on; a clock that was ahead stands still until time is there."""
+        """Rates, and times of day, are right from now on."""
         for node in simulation.with_role(self.role):
-            if node.clock is not None:
-                node.clock.mend()
+            node.set_clock(0, 0.0)
         self.announce(simulation, "ends")

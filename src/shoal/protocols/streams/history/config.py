@@ -52,6 +52,21 @@ class StorageConfig(msgspec.Struct, frozen=True):
 
     future_ns: int = FUTURE_NS
 
+    gaps_ns: int = 30 * S_NS
+    """A message whose predecessor in its chain is not here is looked at again after this: it may be
+    late, or come with what neighbours or other storage nodes have. Then as often, for it may still
+    come from the disk of its publisher."""
+
+    gaps_max: int = 10_000
+    """Gaps that are remembered and looked at; a few hundred bytes each."""
+
+    gaps_at_once: int = 256
+    """Of these in one question to the disk: a millisecond."""
+
+    chains_max: int = 100_000
+    """Chains whose newest message is remembered, as many as a stream may have. Of one that was
+    forgotten the next message is looked up."""
+
 
 class SyncConfig(msgspec.Struct, frozen=True):
     """Settings of anti-entropy between the storage nodes of a stream."""
@@ -65,6 +80,13 @@ class SyncConfig(msgspec.Struct, frozen=True):
 
     polled_streams_max: int = 256
     """Streams in one question for heads; the next question goes on with the next ones."""
+
+    listed_pages_max: int = 16
+    """Pages of a peer's list of streams in one round, 256 streams each: heads have their turn in
+    between."""
+
+    streams_max: int = 100_000
+    """Streams that are followed because a peer holds them: as many as a store may know."""
 
     rows_max: int = 500
     """Rows of a log in one page, without messages: 50 KB."""
@@ -124,6 +146,13 @@ class ClientConfig(msgspec.Struct, frozen=True):
 
     idle_ns: int = 5 * S_NS
     """A link that nothing was asked over for this long is given back."""
+
+    named_after_ns: int = 1 * S_NS
+    """A tracker that has not said by then who keeps a stream is not waited for where the settings
+    of this node say so, too: three times what an answer takes around the world."""
+
+    named_ns: int = 10 * S_NS
+    """How long these are relied on, before trackers are asked once more."""
 
     found_ns: int = 60 * S_NS
     """How long the answer of a tracker, who keeps a stream, is good."""

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import InvariantViolated, MalformedMessage, UsageError
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import decode_body
 from shoal.kernel.access import Permission, Verdict
@@ -47,13 +47,16 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.history.asked import Asked, AskingPeer, Held, ToKeep, Undecided
 from shoal.protocols.streams.history.config import StorageConfig
 from shoal.protocols.streams.history.disk import (
     DISK_BEHIND,
     DISK_FAILED,
+    STORE_GONE,
     FindLast,
+    FindMissing,
     MessageKey,
     Retain,
     Retained,
@@ -72,11 +75,13 @@ from shoal.protocols.streams.history.messages import (
     ReadRange,
     Refused,
 )
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.history.stored_gaps import StoredGaps
+from shoal.protocols.streams.messages import STORAGE_MESSAGES, KeepStreams, VerifiedMessage
 
 PURPOSE = "storage"
 IDLE = "idle"
 RETAIN = "retain"
+GAPS = "gaps"
 PUBLISH, SUBSCRIBE = int(Permission.PUBLISH), int(Permission.SUBSCRIBE)
 EITHER = PUBLISH | SUBSCRIBE
 
@@ -90,7 +95,8 @@ class KeepMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class StreamWanted(msgspec.Struct, frozen=True, gc=False):
-    """Told: a publisher wants this stream kept, as its settings allow; told once each."""
+    """Told: a publisher wants this stream kept, or a tracker says that there is one, as its
+    settings allow."""
 
     stream: StreamId
 
@@ -98,7 +104,7 @@ class StreamWanted(msgspec.Struct, frozen=True, gc=False):
 class StorageNode:
     """Keeps the streams that `keeps` says yes to."""
 
-    accepts = QUESTIONS
+    accepts = (*QUESTIONS, *STORAGE_MESSAGES)
 
     def __init__(
         self,
@@ -108,18 +114,26 @@ class StorageNode:
         access: AccessTable | None = None,
         is_behind: Callable[[StreamId, int], bool] = lambda stream, now_ns: False,
         missed: Callable[[StreamId, int], None] = lambda stream, now_ns: None,
+        took: Callable[[MessageId], None] = lambda id: None,
+        is_tracker: Callable[[NodeId], bool] = lambda node: False,
     ) -> None:
         """Without a table, everybody may read and publish: there is no registry. `missed` hears of
-        streams of which the disk did not take a message."""
+        streams of which the disk did not take a message, `took` of messages that it took. Trackers
+        are believed that there is a stream."""
         self.node = node
         self.config = config or StorageConfig()
         self.stored = 0
         """Messages that the disk has taken since the start, known ones among them."""
         self.let_go = 0
         """Messages that retention has removed since the start."""
+        self.gaps = StoredGaps(self.config)
+        """What is missing in the chains that were stored."""
         self._keeps = keeps
         self._is_behind = is_behind
         self._missed = missed
+        self.wall = WallClock() if access is None else access.wall
+        self._took = took
+        self._is_tracker = is_tracker
         self._now_ns = 0
         self._peers: dict[NodeId, AskingPeer] = {}
         self._waiting: dict[ToKeep, None] = {}
@@ -138,6 +152,8 @@ class StorageNode:
         match event:
             case MessageReceived(peer, Keep() as keep):
                 return self._keep(peer, keep, now_ns)
+            case MessageReceived(peer, KeepStreams(streams)):
+                return self._noticed(peer, streams)
             case MessageReceived(peer, question):
                 return self._ask(peer, question, now_ns)
             case CommandIssued(command):
@@ -146,6 +162,9 @@ class StorageNode:
                 return self._stored(token)
             case Loaded(token, value) if token is RETAIN:
                 return self._retained(value)
+            case Loaded(FindMissing() as question, value):
+                self.gaps.looked_up(question, None if value is None else decode_answer(value))
+                return []
             case Loaded(token, value):
                 return self._loaded(token, value)
             case Verified(token, valid):
@@ -156,6 +175,10 @@ class StorageNode:
                 self._access.changed(event)
             case StoreFailed(token, reason):
                 return self._store_failed(token, reason)
+            case TimerFired(key) if key is GAPS:
+                question = self.gaps.question(now_ns)
+                again = SetTimer(GAPS, self.config.gaps_ns)
+                return [again] if question is None else [again, Load(encode(question), question)]
             case TimerFired(key) if key is RETAIN:
                 return [Load(encode(Retain()), RETAIN)]
             case TimerFired():
@@ -164,6 +187,7 @@ class StorageNode:
                 return [
                     SetTimer(IDLE, self.config.idle_ns),
                     SetTimer(RETAIN, self.config.retain_step_ns),
+                    SetTimer(GAPS, self.config.gaps_ns),
                 ]
             case LinkClosed(peer) | LinkFailed(peer):
                 self._peers.pop(peer, None)
@@ -310,15 +334,16 @@ class StorageNode:
 
     def _keep(self, peer: NodeId, keep: Keep, now_ns: int) -> list[Effect]:
         try:
-            id = decode_body(keep.signed).id
+            body = decode_body(keep.signed)
         except MalformedMessage:
             return _refuse(peer, keep.request, "malformed", "malformed-body")
+        id = body.id
         asked, effects = self._admit(peer, keep.request, id.stream, now_ns)
         if asked is None:
             return effects
-        if id.timestamp_ms * MS_NS - now_ns > self.config.future_ns:
+        if id.timestamp_ms * MS_NS - self.wall.read(now_ns) > self.config.future_ns:
             return [*effects, *self._decline(asked, "from-the-future")]
-        keeping = ToKeep(id, keep.signed, asked)
+        keeping = ToKeep(id, keep.signed, body.previous, asked)
         if not self._wait(keeping):
             return [*effects, *self._decline(asked, "busy")]
         return [*effects, VerifyEffect(id.publisher, keep.signed, keeping)]
@@ -336,7 +361,8 @@ class StorageNode:
     def _command(self, command: Any) -> list[Effect]:
         if not isinstance(command, KeepMessage):
             raise UsageError(f"{command!r} is no command of a storage node")
-        keeping = ToKeep(command.message.id, command.message.signed)
+        message = command.message
+        keeping = ToKeep(message.id, message.signed, message.previous)
         if not self._wait(keeping):
             self._missed(keeping.id.stream, self._now_ns)
             return [Rejected(self.node, DISK_BEHIND)]
@@ -346,13 +372,15 @@ class StorageNode:
         keeping: ToKeep = token
         self._done(keeping)
         self.stored += 1
+        self._took(keeping.id)
+        self.gaps.stored(keeping.id, keeping.previous, self._now_ns)
         asked = keeping.asked
         return [] if asked is None else self._answer(asked, Kept(asked.request))
 
     def _store_failed(self, token: Any, reason: str) -> list[Effect]:
         keeping: ToKeep = token
         self._done(keeping)
-        if reason == DISK_FAILED:
+        if reason in (DISK_FAILED, STORE_GONE):
             self._missed(keeping.id.stream, self._now_ns)
         if keeping.asked is not None:
             return self._decline(keeping.asked, reason)
@@ -378,6 +406,15 @@ class StorageNode:
     def _decline(self, asked: Asked, reason: str) -> list[Effect]:
         refused = self._answer(asked, Refused(asked.request, reason))
         return [Rejected(asked.peer, reason), *refused]
+
+    def _noticed(self, peer: NodeId, streams: tuple[StreamId, ...]) -> list[Effect]:
+        """A tracker says that somebody is in these streams."""
+        if not self._is_tracker(peer):
+            return [Rejected(peer, "not-my-tracker")]
+        kept = [stream for stream in streams if self._keeps(stream)]
+        if len(kept) < len(streams):
+            return [Rejected(peer, "not-kept"), *[Notify(StreamWanted(s)) for s in kept]]
+        return [Notify(StreamWanted(stream)) for stream in kept]
 
     def _tell_wanted(self, stream: StreamId) -> list[Effect]:
         if stream in self._wanted or len(self._wanted) >= self.config.wanted_streams_max:

@@ -3,51 +3,72 @@
     heads -> our heads -> for each log we are behind in, in turn:
         rows -> which are lacking? -> messages -> signatures -> Store -> next log
 
-until nothing is left that the heads told of. The round is the token of its own slow work.
+until nothing is left that the heads told of; then the streams are listed that we may not have heard
+of. Last, if rows of our own log are damaged, its copy there is asked for them: messages ->
+signatures -> Store. The round is the token of its own slow work.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from shoal.base.errors import MalformedMessage
 from shoal.base.ids import KEYS_PARTITION, StreamId
-from shoal.kernel.effects import CancelTimer, Effect, Load, Send, SetTimer, Store
+from shoal.kernel.effects import CancelTimer, Effect, Load, Send, SetTimer, Store, Verify
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.history.disk import (
     DIVERGED,
     MALFORMED,
+    DamagedRows,
+    FindDamaged,
     Lacking,
     Lacks,
+    MendKey,
     ReplicaKey,
     decode_answer,
     encode,
 )
 from shoal.protocols.streams.history.followed import Followed, Peer
-from shoal.protocols.streams.history.kept import Permits
+from shoal.protocols.streams.history.kept import Permits, read_kept
+from shoal.protocols.streams.history.messages import PAGE_ROWS_MAX
 from shoal.protocols.streams.history.sync_messages import (
     NOT_KEPT,
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     PlaceHeads,
     SyncRefused,
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 from shoal.protocols.streams.history.tail import Lie, Page, Tail, page_of
 
-_ANSWER_OF: dict[type, type] = {AskHeads: TellHeads, AskRows: TellRows, AskMessages: TellMessages}
+_ANSWER_OF: dict[type, type] = {
+    AskHeads: TellHeads,
+    AskRows: TellRows,
+    AskMessages: TellMessages,
+    AskStreams: TellStreams,
+}
 
 Spot: TypeAlias = tuple[int, int]  # in a list of streams: which of them, and which partition
-Question: TypeAlias = AskHeads | AskRows | AskMessages
+Question: TypeAlias = AskHeads | AskRows | AskMessages | AskStreams
 
 
 class Round:
     """What is under way with one peer, until it is `done`."""
 
-    def __init__(self, peer: Peer, followed: Followed, permits: Permits) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        followed: Followed,
+        permits: Permits,
+        has_damage: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.peer = peer
         self.done = False
         self.nothing_kept = False
@@ -57,15 +78,23 @@ class Round:
         """Rows that were stored."""
         self.left: dict[StreamId, None] = {}
         """Streams of which something is left for the next round."""
+        self.listed: list[StreamId] = []
+        """Streams that the peer says it holds."""
         self.tails: deque[Tail] = deque()
         self.page: Page | None = None
         self._followed = followed
         self._permits = permits
         self._config = followed.config
         self._streams = tuple(peer.streams)
+        self._list_pages = followed.config.listed_pages_max  # that may be asked for still
         self._spot: Spot = (0, 0)  # heads are known of what lies before
         self._asked: Question | None = None
         self._told: TellHeads | None = None
+        self._has_damage = has_damage
+        self._mending = False  # all else is done
+        self._copied: dict[int, Store] = {}
+        self._waiting = 0  # checks, or rows, of what mends
+        self._forged = False
         self._storing = 0  # the last seq of what is being stored
         self._now_ns = 0
 
@@ -73,6 +102,11 @@ class Round:
     def through(self) -> tuple[StreamId, ...]:
         """Streams that the peer has nothing more of, or only what it lies about."""
         return tuple([s for s in self._streams[: self._spot[0]] if s not in self.left])
+
+    @property
+    def is_listing(self) -> bool:
+        """All logs were gone through, and only the list of streams is asked for."""
+        return isinstance(self._asked, AskStreams)
 
     def begin(self, now_ns: int) -> list[Effect]:
         """The first question."""
@@ -93,10 +127,14 @@ class Round:
         effects: list[Effect] = [CancelTimer(("answer", self.peer.node))]
         try:
             match message, asked:
+                case TellStreams(), _:
+                    effects.extend(self._list(message))
                 case TellHeads(), _:
                     effects.extend(self._heads(message))
                 case TellRows(), AskRows():
                     effects.extend(self._rows(asked, message))
+                case TellMessages(), AskMessages() if self._mending:
+                    effects.extend(self._copies(asked, message))
                 case TellMessages(), _:
                     effects.extend(self._messages(message))
                 case _:
@@ -109,6 +147,9 @@ class Round:
         """Our own disk answers."""
         self._now_ns = now_ns
         answer = None if value is None else decode_answer(value)
+        if self._mending and value is not None:
+            assert answer is None or isinstance(answer, DamagedRows)  # nothing else was asked
+            return self._found_damage(answer)
         try:
             match answer:
                 case TellHeads():
@@ -124,6 +165,8 @@ class Round:
     def verified(self, valid: bool, now_ns: int) -> list[Effect]:
         """One of the page's signatures was checked."""
         self._now_ns = now_ns
+        if self._mending:
+            return self._checked_copy(valid)
         page = self.page
         assert page is not None
         page.unchecked -= 1
@@ -135,6 +178,8 @@ class Round:
     def stored(self, now_ns: int) -> list[Effect]:
         """The page is durable."""
         self._now_ns = now_ns
+        if self._mending:
+            return self._mended()
         page = self.page
         assert page is not None
         tail = page.tail
@@ -148,6 +193,8 @@ class Round:
     def store_failed(self, reason: str, now_ns: int) -> list[Effect]:
         """The page is not."""
         self._now_ns = now_ns
+        if self._mending:
+            return [Rejected(self.peer.node, "sync-not-mended"), *self._mended()]
         page = self.page
         assert page is not None
         if reason == MALFORMED:
@@ -168,6 +215,12 @@ class Round:
         if self.tails:
             return self._ask(self.tails[0].ask(self.peer.request + 1, self._config.rows_max))
         streams = self._asked_streams()
+        peer = self.peer
+        if not streams and self._list_pages and (peer.named or not self.nothing_kept):
+            return self._ask(AskStreams(peer.request + 1, peer.listing, peer.listed))
+        if not streams and self._has_damage() and not self._mending:
+            self._mending = True
+            return [Load(encode(FindDamaged()), self)]
         if not streams:
             self.done = True
             return []
@@ -185,6 +238,19 @@ class Round:
     def _asked_streams(self) -> tuple[StreamId, ...]:
         number = self._spot[0]
         return self._streams[number : number + self._config.polled_streams_max]
+
+    # Streams
+
+    def _list(self, told: TellStreams) -> list[Effect]:
+        peer = self.peer
+        before = peer.listed if told.own == peer.listing else 0
+        peer.listing, peer.listed = told.own, told.last
+        self.listed.extend(told.streams)
+        self._list_pages = self._list_pages - 1 if told.more else 0
+        if told.more and told.last <= before:
+            self._list_pages = 0  # or it would be asked for the same page without end
+            return [Rejected(peer.node, "no-list"), *self._next()]
+        return self._next()
 
     # Heads
 
@@ -215,9 +281,28 @@ class Round:
             spot = (spots.get(place.stream, len(spots)), place.partition)
             if begin <= spot <= end:
                 effects.extend(self._find_tails(place, ours.get(_at(place)), held.own))
+        self._count_copies(told, held, spots, begin, end)
         number, partition = end[0] + self._spot[0], end[1] + 1
         self._spot = (number, partition) if partition <= KEYS_PARTITION else (number + 1, 0)
+        for stream in streams[: self._spot[0] - number + end[0]]:
+            self._followed.copies.done(stream, self.peer.node)
         return [*effects, *self._next()]
+
+    def _count_copies(
+        self, told: TellHeads, held: TellHeads, spots: dict[StreamId, int], begin: Spot, end: Spot
+    ) -> None:
+        """How much of our own log has the peer?"""
+        theirs = {_at(place): place for place in told.places}
+        for place in held.places:
+            spot = (spots.get(place.stream, len(spots)), place.partition)
+            own = next((head for head in place.logs if head.log == held.own), None)
+            if own is None or not begin <= spot <= end:
+                continue
+            there = theirs.get(_at(place))
+            logs = () if there is None else there.logs
+            has = next(((head.first, head.last) for head in logs if head.log == held.own), (1, 0))
+            at, peer = _at(place), self.peer.node
+            self._followed.copies.compared(at, own.first, own.last, peer, has)
 
     def _find_tails(self, theirs: PlaceHeads, ours: PlaceHeads | None, own: bytes) -> list[Effect]:
         peer, followed, at = self.peer, self._followed, _at(theirs)
@@ -248,13 +333,17 @@ class Round:
 
     # A page
 
+    def _wall_ns(self) -> int:
+        return self._followed.wall.read(self._now_ns)
+
     def _rows(self, asked: AskRows, told: TellRows) -> list[Effect]:
         tail = self.tails[0]
-        before, page = tail.passed_over, page_of(tail, asked, told, self._now_ns)
+        before, page = tail.passed_over, page_of(tail, asked, told, self._wall_ns())
         effects: list[Effect] = []
         if tail.due_ns:
             effects.append(Rejected(self.peer.node, "from-the-future"))
-            self._followed.rest(self.peer, tail.key, tail.due_ns, self._now_ns)
+            until_ns = self._now_ns + tail.due_ns - self._wall_ns()
+            self._followed.rest(self.peer, tail.key, until_ns, self._now_ns, by_wall=True)
         if page is None and before < tail.passed_over < tail.target:
             return self._next()  # all of these are too old: the next page
         if page is None:
@@ -284,6 +373,47 @@ class Round:
         key = ReplicaKey(*page.tail.place, page.tail.log)
         return [Store(encode(key), encode(change), self)]
 
+    # Own rows that are damaged: whoever copies our log has them
+
+    def _found_damage(self, found: DamagedRows | None) -> list[Effect]:
+        if found is None or found.stream not in self.peer.streams:
+            return self._next()
+        seqs = found.seqs[:PAGE_ROWS_MAX]
+        request = self.peer.request + 1
+        return self._ask(AskMessages(request, found.stream, found.partition, found.log, seqs))
+
+    def _copies(self, asked: AskMessages, told: TellMessages) -> list[Effect]:
+        """Messages of a copy of our log: signatures to check, then each goes to its row."""
+        checks: list[Effect] = []
+        for row in told.rows:
+            try:
+                kept = read_kept(asked.stream, row.signed)
+            except MalformedMessage:
+                raise Lie("malformed-body") from None
+            if row.seq not in asked.seqs or row.seq in self._copied:
+                raise Lie("unasked-message")
+            if kept.event is not None and not self._permits(kept.event):
+                raise Lie("not-allowed")
+            key = MendKey(asked.stream, asked.partition, row.seq)
+            self._copied[row.seq] = Store(encode(key), row.signed, self)
+            checks += [Verify(claim.signer, claim.signed, self) for claim in kept.claims]
+        self._waiting = len(checks)
+        return checks or self._next()
+
+    def _checked_copy(self, valid: bool) -> list[Effect]:
+        self._waiting -= 1
+        self._forged |= not valid
+        if self._waiting:
+            return []
+        if self._forged:
+            return self._lied("bad-signature")
+        self._waiting = len(self._copied)
+        return [*self._copied.values()]
+
+    def _mended(self) -> list[Effect]:
+        self._waiting -= 1
+        return [] if self._waiting else self._next()
+
     # What goes wrong
 
     def _lied(self, reason: str) -> list[Effect]:
@@ -297,9 +427,14 @@ class Round:
         return [counted, *(self._drop_tail() if self.page is None else self._next())]
 
     def _refused(self, asked: Question | None, reason: str) -> list[Effect]:
+        if self._mending:
+            return self._next()  # it has no copy of our log, or not of this stream
         if isinstance(asked, AskRows | AskMessages):
             self.left[asked.stream] = None
             return self._next() if isinstance(asked, AskMessages) else self._drop_tail()
+        if isinstance(asked, AskStreams):
+            self._list_pages = 0
+            return self._next()
         if reason == NOT_KEPT:
             self.nothing_kept = not self._told_some
             self._spot = (self._spot[0] + len(self._asked_streams()), 0)
