@@ -140,6 +140,9 @@ class StorageSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streams_of_prefix_max: Annotated[int, Meta(ge=1)] | None = None
     """Streams that are kept here because one key, or one address prefix, wanted it, where the
     settings say "*"; None: the machine's own."""
+    drain: bool = False
+    """Keep nothing new, and answer no readers: the other storage nodes copy what is here, after
+    which this one may go."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""

@@ -32,6 +32,7 @@ from shoal.protocols.streams.keys.ring import KeyRing
 from shoal.protocols.streams.keys.vicinity import StreamVicinity
 from shoal.protocols.streams.keys.wire import KeysCodec
 from shoal.protocols.streams.node import StreamNode
+from shoal.protocols.streams.peer_clocks import PeerClocks
 from shoal.protocols.streams.quotas import PrefixOf
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.ring import TrackerRing
@@ -86,6 +87,9 @@ class Parts:
         self.topic_logs: TopicLogs | None = None
         self.search: SearchRole | None = None
         self._disks: dict[int, Disk] = {}
+        own = Contact(key.address)
+        self.clocks = PeerClocks(key.address, partial(_pinned, self.terms, own), rng)
+        self.machines.append(self.clocks)
         if network.tracker is not None:
             policy = partial(_make_policy, self.terms, rng.getrandbits(64))
             self.tracker = Tracker(
@@ -183,6 +187,12 @@ def _tracker_config(section: TrackerSection) -> TrackerConfig:
         streams_of_key_max=section.streams_of_key_max or defaults.streams_of_key_max,
         streams_of_prefix_max=section.streams_of_prefix_max or defaults.streams_of_prefix_max,
     )
+
+
+def _pinned(terms: Terms, own: Contact) -> list[Contact]:
+    """Whose clocks count: trackers and storage nodes that are named by their ids."""
+    contacts = [*terms.trackers(own), *terms.storage_nodes]
+    return list({contact.node: contact for contact in contacts}.values())
 
 
 def _make_policy(terms: Terms, seed: int, stream: StreamId) -> TopologyPolicy:
