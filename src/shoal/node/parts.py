@@ -80,8 +80,10 @@ class Parts:
         if trackers:
             self._add_streams(key, entropy, rng, trackers)
         if network.storage is not None:
+            known = self.streams
+            is_tracker = (lambda node: False) if known is None else known.trackers.__contains__
             role = StorageRole(
-                self.terms, network.storage, key.address, entropy, self._table(), trackers
+                self.terms, network.storage, key.address, entropy, self._table(), is_tracker
             )
             self._add_storage(role)
             if network.storage.topics:

@@ -10,11 +10,12 @@ tracker or another storage node says that there is one, or a publisher asks to h
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId, StreamId, parse_stream_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy
@@ -62,7 +63,7 @@ class StorageRole:
         node: NodeId,
         entropy: Entropy,
         access: AccessTable | None = None,
-        trackers: Sequence[Contact] = (),
+        is_tracker: Callable[[NodeId], bool] = lambda node: False,
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
         self.store = open_store(terms.network, section, entropy)
@@ -78,7 +79,7 @@ class StorageRole:
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
             took=self.sync.stored,
-            is_tracker={contact.node: None for contact in trackers}.__contains__,
+            is_tracker=is_tracker,
         )
         self._terms = terms
         self._node = node
@@ -123,6 +124,13 @@ class StorageRole:
         self._host, self._join = host, join
         host.listeners.append(self._notified)
         host.readiness.add("storage", self._check)
+        self._begin_all()
+
+    def _begin_all(self) -> None:
+        host = self._host
+        assert host is not None  # it runs
+        for stream in self.streams:
+            host.command(self.sync, FollowStream(stream))
         beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
         if any(contact.node == self._node for contact in beside):
             host.command(self.sync, FollowNodes(beside))
@@ -139,6 +147,18 @@ class StorageRole:
         self._host.command(self.sync, FollowStream(stream))
         if self._join is not None:
             self._join(stream)
+
+    def reload(self, section: StorageSection) -> str | None:
+        """The network file says something else: who keeps which streams beside this node, and by
+        which limits. What of that cannot be taken now."""
+        self._known.clear()
+        problem: str | None = None
+        try:
+            self.store.limit(store_config(section).retention)
+        except UsageError as error:
+            problem = str(error)
+        self._begin_all()
+        return problem
 
     def follow_topic(self, id: Cid, topic: TopicDescriptor) -> None:
         """The events of a topic are appended to the store: follow its other storage nodes."""
