@@ -53,6 +53,9 @@ class NodeStreams:
             content, key=options.key, partition=options.partition, durable=options.durable
         )
 
+    async def retry(self, message: MessageId) -> None:
+        await self._node.retry(message)
+
     async def read(self, query: HistoryQuery) -> AsyncIterator[bytes]:
         opened = await self._node.open_stream(query.stream)
         start = Last(query.last) if query.last is not None else query.begin or "earliest"

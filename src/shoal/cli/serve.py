@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Config = Annotated[Path, typer.Option(metavar="FILE", help="The network file.")]
 
 DEFAULT_CONFIG = Path("shoal.toml")
+LIBRARY_LOGS = ("asyncio", "aiohttp.internal", "aiohttp.web", "aiohttp.websocket")
+"""Loggers that say what connections of others did."""
 
 
 def serve(
@@ -141,6 +143,10 @@ def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
     """Run to the end, or until SIGINT or SIGTERM, which end it in good order. That takes seconds,
     and further ones change nothing: what is being flushed then would be lost."""
     import signal
+
+    from shoal.base.log_limit import limit_library_logs
+
+    limit_library_logs(*LIBRARY_LOGS)
 
     async def stoppable() -> None:
         task = asyncio.ensure_future(main)

@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from shoal.base.errors import (
+    ClockWrong,
     NotFound,
     NotPermitted,
     RegistryUnavailable,
@@ -40,6 +41,7 @@ from shoal.gateway.bodies import read_body, read_json
 from shoal.gateway.routes import BINARY, JSON, Body, Parameter, Route
 from shoal.storage.errors import (
     Fenced,
+    MissingBatches,
     NotAReplay,
     NotStaged,
     OutboxFull,
@@ -224,11 +226,13 @@ class _Explained:
 _STATUS: tuple[tuple[type[Exception], type[web.HTTPException]], ...] = (
     (Fenced, web.HTTPConflict),
     (NotAReplay, web.HTTPConflict),
+    (MissingBatches, web.HTTPConflict),
     (NotStaged, web.HTTPPreconditionFailed),
     (NotPermitted, web.HTTPForbidden),
     (UsageError, web.HTTPBadRequest),
     (StoreError, web.HTTPServiceUnavailable),
     (RegistryUnavailable, web.HTTPServiceUnavailable),
     (StreamUnavailable, web.HTTPServiceUnavailable),
+    (ClockWrong, web.HTTPServiceUnavailable),
     (SessionReplaced, web.HTTPServiceUnavailable),
 )

@@ -239,6 +239,10 @@ class BlockingStream:
             self.stream.publish(content, key=key, partition=partition, durable=durable)
         )
 
+    def retry(self, message: MessageId) -> MessageId:
+        """As Stream.retry."""
+        return self._thread.call(self.stream.retry(message))
+
     def subscribe(
         self,
         start: Start = LATEST,

@@ -387,8 +387,8 @@ def _error(stream: StreamId, ended: HistoryEnded | KeepFailed, more: str = "") -
                 f"{stream}: {ended.problem}: start at an earlier offset, or at a time"
             )
     text = f"{stream}: its storage nodes gave no good answer ({ended.problem})"
-    if more:
-        return HistoryUnavailable(f"{text}; {more}")
+    if isinstance(ended, KeepFailed):
+        return HistoryUnavailable(f"{text}; {more}", refused=ended.refused)
     may_not = "no-permission" in ended.problem
     remedy = f"its owner allows it with `shoal stream grant {stream}`"
     return HistoryUnavailable(f"{text}: {remedy if may_not else 'are they running?'}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
+from shoal.base.page_guard import PageGuard
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
 from shoal.identity.session import NO_SESSION, SessionRecord
@@ -17,6 +18,7 @@ from shoal.identity.topics.cid import parse_cid
 from shoal.identity.topics.descriptors import EventLinking
 from shoal.kernel.access import Permission
 from shoal.kernel.contact import Contact
+from shoal.node.clock_guard import ClockGuard
 from shoal.node.credentials import tls_of
 from shoal.node.equivocations import Equivocations
 from shoal.node.held_key import held_key
@@ -43,6 +45,7 @@ from shoal.node.topic import create_topic as make_topic
 from shoal.node.topic_events import Event
 from shoal.node.topic_logs import TopicLogs
 from shoal.node.topics import NodeTopics
+from shoal.node.unkept import UnkeptMessages, unkept_path
 from shoal.node.webrtc_role import webrtc_transports
 from shoal.protocols.dht.commands import Meet as MeetDht
 from shoal.protocols.search.commands import Meet as MeetSearch
@@ -112,6 +115,10 @@ class Node(Searching):
         self.host.listeners.append(self._notified)
         self._parts = parts
         self._checks = NodeReadiness(self.host)
+        limit_ns = int(network.node.clock_limit_s * S_NS)
+        disk = None if parts.storage is None else parts.storage.disk
+        self.clock = ClockGuard(self.host, parts.clocks, limit_ns, disk)
+        """Whether the time of day of this node can be believed."""
         self._session = session
         self.host.on_replaced.append(self._session_replaced)
         self._streams: StreamNode | None = parts.streams
@@ -127,6 +134,7 @@ class Node(Searching):
             self._publishing = Publishing(
                 self.host, lambda: self._memberships.machine, self._history
             )
+            self._publishing.clock = self.clock
             if parts.exchange is not None and registry is not None:
                 keys = (parts.exchange, self._history, registry.registry, key, entropy)
                 self.keys = NodeKeys(self.host, *keys, self._publishing.announce)
@@ -177,7 +185,12 @@ class Node(Searching):
         roles = tuple(name for name, part in parts.items() if part is not None)
         credentials = Credentials(self._key, self._entropy, roles, session=self.host.session)
         transports: list[Transport] = [
-            WebSocketTransport(credentials, self.host, tls=tls_of(self.network)),
+            WebSocketTransport(
+                credentials,
+                self.host,
+                tls=tls_of(self.network),
+                pages=PageGuard("node", self.network.node.origins, self.network.node.hosts),
+            ),
             *webrtc_transports(self.network, credentials, self.host, self._signaller),
         ]
         if self.registry is not None:
@@ -198,11 +211,15 @@ class Node(Searching):
         if self.storage is not None:
             self._memberships.entering = self.storage.keep
             self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
+        if self._publishing is not None:
+            if self.network.node.key is not None and self.home == self.id:
+                self._publishing.unkept.open(unkept_path(self.network.path(self.network.node.key)))
+            self._publishing.unkept.start()
         if self.outbox is not None:
             delivery = Delivery(
                 self.host, self._memberships.machine, self.history, self._publish_in, self.keys
             )
-            self.outbox.start(delivery, self.host.now_ns, self._permit_publishing)
+            self.outbox.start(delivery, self.host, self.clock, self._permit_publishing)
             self.host.readiness.add("outbox", self.outbox.check)
         if self._topics is not None and self.network.topics is not None:
             self._topics.keep(map(parse_cid, self.network.topics.pinned))
@@ -237,6 +254,7 @@ class Node(Searching):
             checks.registry(self.registry)
         if self.storage is not None:
             checks.storage(self.storage)
+        self.clock.start()
         checks.start(self.network)
 
     async def close(self) -> None:
@@ -244,6 +262,8 @@ class Node(Searching):
         or if this is cancelled."""
         self._closed = True
         async with AsyncExitStack() as stack:  # which begins with the last
+            if self._publishing is not None:
+                stack.push_async_callback(self._publishing.unkept.close)
             stack.push_async_callback(self.host.stop)
             stack.push_async_callback(self._memberships.close)
             if self._search is not None:
@@ -252,7 +272,7 @@ class Node(Searching):
                 stack.push_async_callback(self._topics.close)
             if self._history is not None:
                 stack.callback(self._history.close)
-            for part in (self._checks, self.keys, self.topic_logs, self.outbox):
+            for part in (self._checks, self.clock, self.keys, self.topic_logs, self.outbox):
                 if part is not None:
                     stack.push_async_callback(part.close)
 
@@ -321,7 +341,7 @@ class Node(Searching):
         return stream
 
     async def open_stream(self, id: str) -> Stream:
-        """Somebody's stream, by its full id, or our own by its path."""
+        """Somebody's stream, by its full id, or our own by its path. Nobody is told of it."""
         if id.startswith("/"):
             id = show_node_id(self.home) + id
         return await self._opened(parse_stream_id(id))
@@ -342,6 +362,18 @@ class Node(Searching):
         self._memberships.machine  # noqa: B018  or it says why there is none
         assert self._publishing is not None  # it is there if the stream machine is
         return await self._publishing.publish(stream, content, content_type, partition, copies)
+
+    async def retry(self, message: MessageId) -> None:
+        """Return when a durable message that was published before has its copies; used by
+        Stream.retry."""
+        self._memberships.machine  # noqa: B018  or it says why there is none
+        assert self._publishing is not None  # it is there if the stream machine is
+        await self._publishing.unkept.retry(message)
+
+    @property
+    def unkept(self) -> UnkeptMessages | None:
+        """Durable messages of this node that wait for storage nodes, if it can publish."""
+        return None if self._publishing is None else self._publishing.unkept
 
     async def attach(self, stream: StreamId, subscription: Subscription) -> None:
         """Begin to feed a subscription; used by Stream.subscribe."""

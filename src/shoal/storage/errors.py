@@ -25,6 +25,10 @@ class StoreDamaged(StoreError):
     """The file does not hold what was written to it."""
 
 
+class RowDamaged(StoreDamaged):
+    """One message of it is not what was written; the others are as good as ever."""
+
+
 class StoreFull(StoreError):
     """No room on the disk or in the map; nothing of the batch was stored."""
 
@@ -54,6 +58,10 @@ class Fenced(UsageError):
 class NotAReplay(UsageError):
     """A batch was sealed before, and this is not the same batch: the checkpoint was restored, or
     the query gives other rows than it did."""
+
+
+class MissingBatches(UsageError):
+    """An outbox lacks batches that the query has sealed: it was restored from an old copy."""
 
 
 class NotStaged(UsageError):

@@ -42,6 +42,28 @@ def test_a_log_with_a_hole_is_read_elsewhere(twist: Callable[[Any], Any], blamed
     assert bool(library.rejected) == blamed
 
 
+class Hurt(Keeper):
+    """A storage node whose third row is damaged."""
+
+    def answer(self, question: Any) -> Any:
+        truth = super().answer(question)
+        rows = tuple(row for row in truth.rows if row.seq != 3)
+        return replaced(truth, rows=rows, damaged=(3,)) if len(rows) < len(truth.rows) else truth
+
+
+def test_a_damaged_row_is_read_elsewhere_or_left_out_in_the_end() -> None:
+    library = Library(Hurt(MESSAGES), Keeper(MESSAGES))
+    assert library.read_all(LogRange(LOG, 0)) == MESSAGES
+    assert (library.ended, library.rejected) == ([HistoryEnded("read")], [])
+    alone = Library(Hurt(MESSAGES))
+    alone.read(LogRange(LOG, 0))
+    for _ in range(20):
+        alone.more()
+        alone.advance(S_NS)
+    assert alone.rows == [*MESSAGES[:2], *MESSAGES[3:]]
+    assert (alone.ended, alone.rejected) == ([HistoryEnded("read")], [])
+
+
 class Boaster(Keeper):
     """Says in its first answers that its log is longer than it is."""
 

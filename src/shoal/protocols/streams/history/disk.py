@@ -77,6 +77,33 @@ class FindLast(msgspec.Struct, frozen=True, array_like=True, tag=44, gc=False):
     """How many transactions it has had."""
 
 
+class FindMissing(msgspec.Struct, frozen=True, array_like=True, tag=45, gc=False):
+    """Asked by the own node: which of these messages are not held, though retention has not let go
+    of them?"""
+
+    ids: tuple[MessageId, ...]
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True, tag=46, gc=False):
+    """The answer: their places among those that were asked for."""
+
+    at: tuple[int, ...]
+
+
+class FindDamaged(msgspec.Struct, frozen=True, array_like=True, tag=47, gc=False):
+    """Asked by the own node: rows of the own log that cannot be read, to be asked for elsewhere.
+    Each time others are told, as long as there are others."""
+
+
+class DamagedRows(msgspec.Struct, frozen=True, array_like=True, tag=48, gc=False):
+    """The answer: rows of one place, or none."""
+
+    stream: WireStreamId
+    partition: Partition
+    log: LogId
+    seqs: tuple[int, ...]
+
+
 DiskQuestion: TypeAlias = (
     ReadRange
     | ReadLast
@@ -90,6 +117,8 @@ DiskQuestion: TypeAlias = (
     | Lacking
     | Retain
     | FindLast
+    | FindMissing
+    | FindDamaged
 )
 DiskAnswer: TypeAlias = (
     Rows
@@ -105,6 +134,9 @@ DiskAnswer: TypeAlias = (
     | Lacks
     | Retained
     | FindLast
+    | Missing
+    | DamagedRows
+    | None
 )
 
 
@@ -125,6 +157,15 @@ class ReplicaKey(msgspec.Struct, frozen=True, array_like=True, tag=51, gc=False)
     log: LogId
 
 
+class MendKey(msgspec.Struct, frozen=True, array_like=True, tag=52, gc=False):
+    """The value is the signed message that a copy of our log has at this seq: the own row is
+    damaged."""
+
+    stream: WireStreamId
+    partition: Partition
+    seq: Count
+
+
 class KeptRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A row of another node's log; without its message if that is held."""
 
@@ -135,6 +176,8 @@ class KeptRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     publisher: WireNodeId
     chain: ChainName
     signed: bytes | None
+    lost: bool = False
+    """The peer has no message for it any more, and we have none."""
 
 
 class ReplicaChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -156,8 +199,8 @@ NOT_HELD = "not-held"
 _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[DiskQuestion] = msgspec.msgpack.Decoder(DiskQuestion)
 _answers: msgspec.msgpack.Decoder[DiskAnswer] = msgspec.msgpack.Decoder(DiskAnswer)
-_keys: msgspec.msgpack.Decoder[MessageKey | ReplicaKey] = msgspec.msgpack.Decoder(
-    MessageKey | ReplicaKey
+_keys: msgspec.msgpack.Decoder[MessageKey | ReplicaKey | MendKey] = msgspec.msgpack.Decoder(
+    MessageKey | ReplicaKey | MendKey
 )
 _changes = msgspec.msgpack.Decoder(ReplicaChange)
 

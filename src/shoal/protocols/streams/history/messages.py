@@ -139,6 +139,8 @@ class LogRows(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     first: Count
     last: Count
     """Nothing is available if first is last + 1."""
+    damaged: Annotated[tuple[Count, ...], Meta(max_length=PAGE_ROWS_MAX)] = ()
+    """Rows between these that cannot be read here; another storage node may have them."""
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -85,6 +85,7 @@ class Reader:
         self._upto_of: NodeId | None = None  # who said so
         self._empty = 0
         self._whole = True
+        self._met_damage = False
         self.log_ends_at: int | None = None
         """Of a log that does not reach to where the read begins: how far it goes, at most."""
         self.restart()
@@ -97,7 +98,8 @@ class Reader:
 
     def settle(self) -> bool:
         """Take what storage nodes have that are behind; False if that changes nothing."""
-        changed = self._whole and not isinstance(self.command.what, LogRange)
+        reads_log = isinstance(self.command.what, LogRange)
+        changed = self._whole and (not reads_log or self._met_damage)
         self._whole = False
         return changed
 
@@ -204,14 +206,22 @@ class Reader:
             raise Misfit("too-many-rows")
         upto = answer.last if self._upto_seq is None else self._upto_seq
         seq, rows = self._seq, []
+        damaged = set(answer.damaged)
+        if damaged and self._whole:
+            self._met_damage = True
+            raise Misfit(BEHIND)  # another one may have these rows
         for row in answer.rows:
+            while seq + 1 in damaged:
+                seq += 1  # its chain shows the gap
             if row.seq != seq + 1 or row.seq > answer.last:
                 raise Misfit("out-of-order")  # a log has no holes
             seq = row.seq
             body = self._body(row.signed)
             if seq <= upto and self.command.publisher in (None, body.id.publisher):
                 rows.append(Unchecked(body, row.signed, seq))
-        if not answer.rows:
+        while seq + 1 in damaged and seq < answer.last:
+            seq += 1
+        if not answer.rows and not damaged:
             if answer.last > seq:
                 raise Misfit("withheld")  # it says itself that there is more
             if seq < upto and source == self._upto_of:
@@ -222,7 +232,8 @@ class Reader:
                 raise Misfit(BEHIND)  # a replica that has not come so far
         if not rows and self._is_idling():
             raise Misfit("no-progress")
-        return Page(tuple(rows), min(seq, upto) if answer.rows else seq, seq >= upto, upto)
+        after = min(seq, upto) if answer.rows or damaged else seq
+        return Page(tuple(rows), after, seq >= upto, upto)
 
     def _is_idling(self) -> bool:
         return self._empty >= self._config.empty_pages_max
