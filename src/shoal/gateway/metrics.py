@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal.base.errors import ShoalError
+from shoal.base.units import seconds
 from shoal.gateway.feeds import Feeds
 from shoal.gateway.mqtt.bridge import Bridge
 from shoal.gateway.publishing import Publishing
