@@ -7,6 +7,7 @@ from shoal.node.history import Last
 from shoal.node.messages import Gap, Message
 from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.node import Node
+from shoal.node.reloading import Reloaded
 from shoal.node.search_results import Search
 from shoal.node.space import Space
 from shoal.node.stream import Stream
@@ -45,6 +46,7 @@ __all__ = [
     "PublishedDocument",
     "PublishedEvent",
     "Readiness",
+    "Reloaded",
     "RoleReadiness",
     "Search",
     "Sighting",

@@ -28,6 +28,7 @@ from shoal.node.messages import Content, Message
 from shoal.node.network_file import NetworkFile
 from shoal.node.node import Node
 from shoal.node.partitions import Key
+from shoal.node.reloading import Reloaded
 from shoal.node.search_results import CONFIDENCE_DEFAULT, WITHIN_S_DEFAULT
 from shoal.node.stream import Stream
 from shoal.node.topic import ANYONE, AnyCid, Peers, Topic
@@ -137,6 +138,10 @@ class BlockingNode:
             return self.node.readiness
 
         return self._wait(look())
+
+    def reload(self, network: str | Path | NetworkFile = "shoal.toml") -> Reloaded:
+        """As Node.reload."""
+        return self._wait(self.node.reload(network))
 
     # Streams
 
