@@ -69,7 +69,10 @@ class StorageHost(FakeHost):
             access,
             self.sync.is_behind,
             self.sync.missed,
+            replicas=self.sync.replicas,
         )
+        self.exchange: Callable[[], bool] = lambda: False
+        """Says to other nodes what is to be said to them, and whether there was something."""
         machines: list[Machine] = [self.storage, self.sync]
         super().__init__(node, machines)
         self.time_ns = NOW_NS

@@ -109,7 +109,11 @@ class StorageNetwork:
         rng = self.simulation.random("sync", node.index, node.incarnation)
         sync = StorageSync(node.id, lambda stream: self._contacts, rng, self._sync_config)
         storage = StorageNode(
-            node.id, lambda stream: True, self._storage_config, is_behind=sync.is_behind
+            node.id,
+            lambda stream: True,
+            self._storage_config,
+            is_behind=sync.is_behind,
+            replicas=sync.replicas,
         )
         return [*self._make_node(key, node), storage, sync]
 

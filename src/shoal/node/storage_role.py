@@ -64,6 +64,8 @@ class StorageRole:
             access=access,
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
+            holds=self.holds,
+            replicas=self.sync.replicas,
         )
         self._terms = terms
         self._node = node
@@ -93,6 +95,11 @@ class StorageRole:
             contacts = self._terms.storage_of(stream)
             known = self._known[stream] = any(c.node == self._node for c in contacts)
         return known
+
+    def holds(self, stream: StreamId) -> bool:
+        """Whether this node has heard of a stream that it is to keep, and takes part in it: before
+        that it has nothing to say about it."""
+        return stream in self.streams
 
     def peers_of(self, stream: StreamId) -> tuple[Contact, ...]:
         """The storage nodes of a stream. Of topics nobody is named: all that the network file lists

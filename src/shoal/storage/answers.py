@@ -121,7 +121,8 @@ class Answers:
         except NotFound:
             return Refused(question.request, "no-such-log")
         rows = tuple(LogRow(row.seq, row.ingest_ns, row.signed) for row in page.rows)
-        return LogRows(question.request, rows, page.head.first, page.head.last)
+        own = question.log == self._store.log.bytes
+        return LogRows(question.request, rows, page.head.first, page.head.last, own=own)
 
     def _heads(self, question: ReadHeads) -> Heads:
         heads = self._store.heads(question.stream, question.partition)

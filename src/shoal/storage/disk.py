@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from shoal.base.errors import MalformedMessage, NotFound, RemoteError, ShoalError, UsageError
-from shoal.base.ids import MessageId
+from shoal.base.ids import MessageId, NodeId
 from shoal.kernel.disk import DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
@@ -24,6 +24,9 @@ from shoal.protocols.streams.history.disk import (
     DIVERGED,
     MALFORMED,
     NOT_HELD,
+    Compared,
+    ComparedKey,
+    FindCompared,
     KeptRow,
     ReplicaKey,
     Retain,
@@ -61,13 +64,13 @@ class StoreDisk:
         now_ns = self.wall.read(now_ns)  # rows carry the time of day
         results: dict[int, DiskResult] = {}
         messages: dict[int, VerifiedMessage] = {}
-        changes: dict[int, tuple[ReplicaKey, bytes]] = {}
+        changes: dict[int, tuple[ReplicaKey | ComparedKey, bytes]] = {}
         for at, (_, effect) in enumerate(requests):
             if isinstance(effect, Load):
                 continue
             try:
                 key = decode_key(effect.key)
-                if isinstance(key, ReplicaKey):
+                if isinstance(key, ReplicaKey | ComparedKey):
                     changes[at] = key, effect.value or b""
                 else:
                     messages[at] = read_kept(key.id.stream, effect.value or b"").message
@@ -109,8 +112,14 @@ class StoreDisk:
             for at, result in zip(messages, appended, strict=True)
         }
 
-    def _change(self, key: ReplicaKey, value: bytes, now_ns: int) -> str | None:
-        """Why rows could not be appended to a replica, or None."""
+    def _change(self, key: ReplicaKey | ComparedKey, value: bytes, now_ns: int) -> str | None:
+        """Why rows could not be appended to a replica, or a note could not be made; or None."""
+        if isinstance(key, ComparedKey):
+            try:
+                self.store.put_note(_note_name(key.node), value)
+            except StoreError as error:
+                return self._failed(error)
+            return None
         replica = UUID(bytes=key.log)
         try:
             change = decode_change(value)
@@ -137,6 +146,8 @@ class StoreDisk:
             if isinstance(question, Retain):
                 step = self.store.retain(now_ns)
                 return encode(Retained(step.removed, step.more))
+            if isinstance(question, FindCompared):
+                return self.store.note(_note_name(question.node)) or encode(Compared())
             return encode(self._answers.answer(question))
         except (ShoalError, msgspec.MsgspecError) as error:
             self._count_unanswered(error)
@@ -158,6 +169,10 @@ class StoreDisk:
             log.error("nothing can be stored: %s", problem)
         self.problem = problem
         return DISK_FAILED
+
+
+def _note_name(node: NodeId) -> str:
+    return f"compared {node.hex()}"
 
 
 def _replica_row(key: ReplicaKey, row: KeptRow) -> ReplicaRow:

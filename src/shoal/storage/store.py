@@ -19,6 +19,7 @@ from shoal.storage.layout import Txn, split_head_key
 from shoal.storage.leases import Leases
 from shoal.storage.logs import Logs, PlaceHeads
 from shoal.storage.names import Names
+from shoal.storage.owned_file import with_checksum, without_checksum
 from shoal.storage.reading import LastScan, Page, PageLimits, Reader, in_log, matching
 from shoal.storage.replicas import ReplicaIngest, advance, check_range
 from shoal.storage.retention import Retainer
@@ -37,6 +38,7 @@ from shoal.storage.rows import (
 )
 
 _NOTHING: Mapping[LogId, int] = {}
+_NOTE = b"note "  # keys of notes, in the table of the format and the log
 
 
 class Store:
@@ -134,6 +136,24 @@ class Store:
         if advanced:
             self._retainer.rows_given_up()
         return advanced
+
+    def put_note(self, name: str, value: bytes) -> None:
+        """Keep what a machine notes beside the messages: a copy of the store has both, of one
+        moment."""
+
+        def work(txn: Txn) -> None:
+            txn.put(_NOTE + name.encode(), with_checksum(value), db=self._tables.meta)
+
+        self._database.write(work)
+
+    def note(self, name: str) -> bytes | None:
+        """What was noted; None also if it is not as it was written."""
+
+        def work(txn: Txn) -> bytes | None:
+            return txn.get(_NOTE + name.encode(), db=self._tables.meta)
+
+        raw = self._database.read(work)
+        return None if raw is None else without_checksum(raw)
 
     # Reading by position
 

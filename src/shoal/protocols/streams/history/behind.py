@@ -1,4 +1,4 @@
-"""Whether a storage node may lack what another one has, because it was away or is new.
+"""Whether a storage node may lack what another one has, and up to when it surely does not.
 
 What was published meanwhile comes with the logs of the others. Until each of them that is there
 was gone through once, they serve readers better. That begins anew with every link: which of the two
@@ -8,10 +8,13 @@ reached, or gives nothing: a node that is alone answers with what it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from shoal.base.ids import NodeId, StreamId
+from shoal.base.units import MS_NS
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.history.config import SyncConfig
+from shoal.protocols.streams.history.disk import Compared
 
 
 class Behind:
@@ -55,3 +58,48 @@ class Behind:
 
     def _wait(self, node: NodeId, until_ns: int) -> None:
         self._until_ns[node] = max(until_ns, self._until_ns.get(node, 0))
+
+
+class Comparisons:
+    """Up to when what other storage nodes have of each stream is here, too.
+
+    Two nodes are compared by the peer's own log, which has every message that the peer holds: once
+    our replica of that log reaches as far as the peer said when it was asked, nothing that it had
+    at that moment is missing here. So an answer of ours speaks for the peer up to then, also when
+    the peer is gone.
+    """
+
+    def __init__(self, wall: WallClock) -> None:
+        self._wall = wall
+        self._at_ns: dict[NodeId, dict[StreamId, int]] = {}  # monotonic
+
+    def compared(self, node: NodeId, at_ns: Mapping[StreamId, int]) -> None:
+        """Nothing is missing here of what a node had of these streams at these times."""
+        known = self._at_ns.setdefault(node, {})
+        for stream, moment_ns in at_ns.items():
+            known[stream] = max(moment_ns, known.get(stream, 0))
+
+    def at_ns(self, node: NodeId, stream: StreamId) -> int:
+        """When that was last so; 0 if it never was."""
+        return self._at_ns.get(node, {}).get(stream, 0)
+
+    def until_ms(self, node: NodeId, stream: StreamId) -> int:
+        """The same as the time of day. It is read from the clock as that is now: a clock that was
+        wrong at the comparison says nothing wrong of it later."""
+        at_ns = self.at_ns(node, stream)
+        return max(0, self._wall.read(at_ns) // MS_NS) if at_ns else 0
+
+    def note(self, node: NodeId) -> Compared:
+        """What is to be known of a node after a restart."""
+        moments: dict[int, list[StreamId]] = {}
+        for stream, at_ns in self._at_ns.get(node, {}).items():
+            moments.setdefault(max(0, self._wall.read(at_ns)), []).append(stream)
+        return Compared(tuple([(at_ns, tuple(names)) for at_ns, names in moments.items()]))
+
+    def noted(self, node: NodeId, note: Compared, now_ns: int) -> None:
+        """What was noted before a restart; what is known by now is newer."""
+        known = self._at_ns.setdefault(node, {})
+        for wall_ns, streams in note.at_ns:
+            at_ns = min(wall_ns - self._wall.read(0), now_ns - 1)
+            for stream in streams:
+                known.setdefault(stream, max(1, at_ns))

@@ -64,6 +64,18 @@ class Retained(msgspec.Struct, frozen=True, array_like=True, tag=43, gc=False):
     more: bool
 
 
+class FindCompared(msgspec.Struct, frozen=True, array_like=True, tag=45, gc=False):
+    """Asked by the own node: what was noted of the comparisons with a peer?"""
+
+    node: WireNodeId
+
+
+class Compared(msgspec.Struct, frozen=True, array_like=True, tag=46, gc=False):
+    """The answer, and what is stored: streams by the time of day at which they were compared."""
+
+    at_ns: tuple[tuple[Count, tuple[WireStreamId, ...]], ...] = ()
+
+
 class FindLast(msgspec.Struct, frozen=True, array_like=True, tag=44, gc=False):
     """A ReadLast that goes on: so many are still to be found, before this place. One question is
     looked into for one transaction at a time, so that others have their turn."""
@@ -87,6 +99,7 @@ DiskQuestion: TypeAlias = (
     | Lacking
     | Retain
     | FindLast
+    | FindCompared
 )
 DiskAnswer: TypeAlias = (
     Rows
@@ -101,6 +114,7 @@ DiskAnswer: TypeAlias = (
     | Lacks
     | Retained
     | FindLast
+    | Compared
 )
 
 
@@ -119,6 +133,12 @@ class ReplicaKey(msgspec.Struct, frozen=True, array_like=True, tag=51, gc=False)
     stream: WireStreamId
     partition: Partition
     log: LogId
+
+
+class ComparedKey(msgspec.Struct, frozen=True, array_like=True, tag=52, gc=False):
+    """The value is a Compared: what is noted of the comparisons with this peer."""
+
+    node: WireNodeId
 
 
 class KeptRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -151,8 +171,8 @@ NOT_HELD = "not-held"
 _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[DiskQuestion] = msgspec.msgpack.Decoder(DiskQuestion)
 _answers: msgspec.msgpack.Decoder[DiskAnswer] = msgspec.msgpack.Decoder(DiskAnswer)
-_keys: msgspec.msgpack.Decoder[MessageKey | ReplicaKey] = msgspec.msgpack.Decoder(
-    MessageKey | ReplicaKey
+_keys: msgspec.msgpack.Decoder[MessageKey | ReplicaKey | ComparedKey] = msgspec.msgpack.Decoder(
+    MessageKey | ReplicaKey | ComparedKey
 )
 _changes = msgspec.msgpack.Decoder(ReplicaChange)
 

@@ -22,6 +22,10 @@ class Peer(msgspec.Struct, eq=False):
     request: int = 0
     """The number of our last question to it."""
     linked: bool = False
+    asked_ns: int = 0
+    """When it was asked what it has not answered yet."""
+    silent: bool = False
+    """It has left a question without an answer since."""
 
     @property
     def node(self) -> NodeId:

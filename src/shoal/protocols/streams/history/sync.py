@@ -11,6 +11,8 @@ Peers are believed about the order of their logs, for it is theirs; never about 
 signatures are checked. One that lies is not asked about that log for a while; the others are.
 
 Until all who are there were gone through once, this node is `Behind`, which its readers are told.
+When a peer was last compared with, and nothing was left over, is in `Comparisons`: up to then an
+answer of this node speaks for that peer, too. For a reader who waits, a stream is compared at once.
 """
 
 from __future__ import annotations
@@ -24,7 +26,16 @@ import msgspec
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import CancelTimer, CloseLink, Effect, Load, OpenLink, Send, SetTimer
+from shoal.kernel.effects import (
+    CancelTimer,
+    CloseLink,
+    Effect,
+    Load,
+    OpenLink,
+    Send,
+    SetTimer,
+    Store,
+)
 from shoal.kernel.inputs import (
     CommandIssued,
     Input,
@@ -40,17 +51,27 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
-from shoal.protocols.streams.history.behind import Behind
+from shoal.kernel.wall import WallClock
+from shoal.protocols.streams.history.behind import Behind, Comparisons
 from shoal.protocols.streams.history.config import SyncConfig
-from shoal.protocols.streams.history.disk import DISK_FAILED, decode_answer, encode
+from shoal.protocols.streams.history.disk import (
+    DISK_FAILED,
+    Compared,
+    ComparedKey,
+    FindCompared,
+    decode_answer,
+    encode,
+)
 from shoal.protocols.streams.history.followed import Followed, Peer
 from shoal.protocols.streams.history.kept import Permits
+from shoal.protocols.streams.history.messages import CompareStream, StreamsCompared
 from shoal.protocols.streams.history.sync_messages import (
     NOT_KEPT,
     SYNC_MESSAGES,
     SYNC_QUESTIONS,
     AskHeads,
     SyncRefused,
+    TellHeads,
 )
 from shoal.protocols.streams.history.sync_round import Round
 
@@ -64,17 +85,55 @@ class FollowStream(msgspec.Struct, frozen=True, gc=False):
     stream: StreamId
 
 
+class Replica(msgspec.Struct, frozen=True, gc=False):
+    """Another storage node of a stream, as this one knows it."""
+
+    node: NodeId
+    compared_ns: int
+    """When all that it had of the stream was last found to be here, too; 0 for never."""
+    until_ms: int
+    """The same as the time of day."""
+    answers: bool
+    """It can be compared with now."""
+    tried_ns: int
+    """When it was last compared with in vain: it has more, and does not give it."""
+
+
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """How far this node is with what another storage node has."""
+
+    node: NodeId
+    linked: bool
+    streams: int
+    """That both keep."""
+    uncompared: int
+    """Of which it was never found that all is here."""
+    rows_behind: int
+    """Of those logs that are being followed now."""
+
+
 class _Answering(msgspec.Struct, eq=False):
     """The token of a Load for a peer."""
 
     peer: NodeId
     request: int
+    untold: tuple[int, ...] = ()
+
+
+class _Finding(msgspec.Struct, eq=False):
+    """The token of a Load of what was noted of a peer."""
+
+    peer: NodeId
+
+
+class _Noting(msgspec.Struct, eq=False):
+    """The token of a Store of it."""
 
 
 class StorageSync:
     """Keeps what is kept here the same as at the other storage nodes of each stream."""
 
-    accepts = SYNC_MESSAGES
+    accepts = (*SYNC_MESSAGES, CompareStream)
 
     def __init__(
         self,
@@ -99,18 +158,33 @@ class StorageSync:
         self._streams: dict[StreamId, None] = {}
         self._followed = Followed(self.config)
         self._behind = Behind(self.config)
+        self.wall = WallClock()
+        self._comparisons = Comparisons(self.wall)
+        self._noted_ns: dict[NodeId, int] = {}  # when comparisons were last written to disk
+        self._wanted: dict[NodeId, dict[StreamId, None]] = {}  # to be compared at once
+        self._tried_ns: dict[tuple[NodeId, StreamId], int] = {}  # in vain
+        self._due: dict[NodeId, None] = {}  # their time has come while they were busy
         self._rounds: dict[NodeId, Round] = {}
         self._answering: dict[NodeId, int] = {}
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         """The one entry point."""
         match event:
+            case MessageReceived(peer, CompareStream() as wanted):
+                if peer != self.node:  # of this node's storage machine, and of nobody else's
+                    return [Rejected(peer, "not-mine")]
+                return self._compare(wanted, now_ns)
             case MessageReceived(peer, message):
                 if isinstance(message, SYNC_QUESTIONS):
                     return self._question(peer, message)
                 return self._answered(peer, message, now_ns)
             case Loaded(_Answering() as asked, value):
                 return self._answer(asked, value)
+            case Loaded(_Finding(peer), value):
+                self._found(peer, value, now_ns)
+                return []
+            case Stored(_Noting()) | StoreFailed(_Noting()):
+                return []
             case Loaded() | Verified() | Stored() | StoreFailed():
                 return self._worked(event, now_ns)
             case TimerFired(key):
@@ -118,7 +192,7 @@ class StorageSync:
             case LinkOpened(node):
                 return self._link_opened(node, now_ns)
             case LinkClosed(node) | LinkFailed(node):
-                return self._link_lost(node)
+                return self._link_lost(node, now_ns)
             case CommandIssued(command):
                 return self._follow(command, now_ns)
             case Started():
@@ -150,6 +224,39 @@ class StorageSync:
         """Whether another storage node of a stream may have what has not come here yet."""
         return self._behind.is_behind(stream, now_ns)
 
+    def replicas(self, stream: StreamId, now_ns: int) -> tuple[Replica, ...]:
+        """The other storage nodes of a stream, and up to when this one has what they have."""
+        return tuple(
+            [
+                Replica(
+                    contact.node,
+                    self._comparisons.at_ns(contact.node, stream),
+                    self._comparisons.until_ms(contact.node, stream),
+                    self._answers(contact.node, stream, now_ns),
+                    self._tried_ns.get((contact.node, stream), 0),
+                )
+                for contact in self._peers_of(stream)
+                if contact.node != self.node
+            ]
+        )
+
+    def progress(self) -> tuple[Progress, ...]:
+        """How far this node is with each other storage node."""
+        found = []
+        for node, peer in self._followed.peers.items():
+            known = sum(self._comparisons.at_ns(node, stream) > 0 for stream in peer.streams)
+            round = self._rounds.get(node)
+            rows = 0 if round is None else round.rows_behind
+            missing = len(peer.streams) - known
+            found.append(Progress(node, peer.linked, len(peer.streams), missing, rows))
+        return tuple(found)
+
+    def _answers(self, node: NodeId, stream: StreamId, now_ns: int) -> bool:
+        peer = self._followed.peers.get(node)
+        if peer is None or not peer.linked or stream not in peer.streams or peer.silent:
+            return False
+        return not peer.asked_ns or now_ns - peer.asked_ns < self.config.silent_ns
+
     # Peers
 
     def _follow(self, command: Any, now_ns: int) -> list[Effect]:
@@ -164,6 +271,7 @@ class StorageSync:
                 continue
             if node not in peers:
                 peers[node] = Peer(contact, {})
+                effects.append(Load(encode(FindCompared(node)), _Finding(node)))
                 effects.append(OpenLink(contact, PURPOSE))
             elif peers[node].linked and node not in self._rounds:
                 effects.append(self._poll_soon(node))
@@ -175,7 +283,7 @@ class StorageSync:
 
     def _link_opened(self, node: NodeId, now_ns: int) -> list[Effect]:
         peer = self._followed.peers[node]
-        peer.linked = True
+        peer.linked, peer.silent, peer.asked_ns = True, False, 0
         self._behind.opened(node, peer.streams, now_ns)
         return [self._poll_soon(node)]
 
@@ -183,14 +291,17 @@ class StorageSync:
         # Both ends have a reason at once: they need not ask each other at once, too.
         return SetTimer(("poll", node), self._rng.randrange(self.config.poll_ns // 4))
 
-    def _link_lost(self, node: NodeId) -> list[Effect]:
+    def _link_lost(self, node: NodeId, now_ns: int) -> list[Effect]:
         self._end(node)
+        waiting = tuple(self._wanted.pop(node, ()))
         self._parted(self._followed.peers[node])
         wait_ns = self.config.retry_ns + self._rng.randrange(self.config.retry_ns)
         return [
             CancelTimer(("answer", node)),
             CancelTimer(("poll", node)),
             SetTimer(("dial", node), wait_ns),
+            *self._note(node, now_ns),
+            *self._tell_compared(waiting),
         ]
 
     def _parted(self, peer: Peer) -> None:
@@ -206,9 +317,46 @@ class StorageSync:
             return [OpenLink(peer.contact, PURPOSE)]
         if name == "answer":
             self._end(node)
-            return [Rejected(node, "no-answer"), SetTimer(("poll", node), self.config.poll_ns)]
-        round = self._rounds[node] = Round(peer, self._followed, self._permits)
+            peer.silent, peer.asked_ns = True, 0
+            waiting = tuple(self._wanted.pop(node, ()))
+            return [
+                Rejected(node, "no-answer"),
+                SetTimer(("poll", node), self.config.poll_ns),
+                *self._tell_compared(waiting),
+            ]
+        if node in self._rounds:
+            self._due[node] = None  # readers have come first
+            return []
+        return self._begin(node, None, now_ns)
+
+    def _begin(
+        self, node: NodeId, streams: tuple[StreamId, ...] | None, now_ns: int
+    ) -> list[Effect]:
+        peer = self._followed.peers[node]
+        is_open = not self._closed
+        round = Round(peer, self._followed, self._permits, streams, is_open=is_open)
+        self._rounds[node] = round
         return self._moved(round, round.begin(now_ns), now_ns)
+
+    def _compare(self, wanted: CompareStream, now_ns: int) -> list[Effect]:
+        """A reader waits."""
+        stream, effects = wanted.stream, list[Effect]()
+        for node, peer in self._followed.peers.items():
+            if not peer.linked or stream not in peer.streams:
+                continue
+            if self._comparisons.at_ns(node, stream) >= wanted.since_ns:
+                continue
+            self._wanted.setdefault(node, {})[stream] = None
+            if node not in self._rounds:
+                effects += self._begin_wanted(node, now_ns)
+        return effects
+
+    def _begin_wanted(self, node: NodeId, now_ns: int) -> list[Effect]:
+        streams = tuple(self._wanted.pop(node))
+        return self._begin(node, streams, now_ns)
+
+    def _tell_compared(self, streams: tuple[StreamId, ...]) -> list[Effect]:
+        return [Send(StreamsCompared(streams), (self.node,))] if streams else []
 
     def _answered(self, node: NodeId, message: Any, now_ns: int) -> list[Effect]:
         round = self._rounds.get(node)
@@ -239,19 +387,64 @@ class StorageSync:
             return effects
         node = round.peer.node
         self._end(node)
+        compared = round.compared
+        self._comparisons.compared(node, compared)
+        effects = [*effects, *self._note_now_and_then(node, now_ns)]
+        for stream in round.streams:
+            if stream in compared:
+                self._tried_ns.pop((node, stream), None)
+            elif not round.full:
+                self._tried_ns[node, stream] = now_ns
+        if not round.full:
+            return [*effects, *self._tell_compared(round.streams), *self._go_on(node, now_ns)]
         self._behind.met(node, round.through)
         if round.left:
             self._behind.opened(node, round.left, now_ns)
         if round.nothing_kept:
             self._parted(round.peer)
             wait_ns = self.config.not_kept_ns
-            return [*effects, CloseLink(node, PURPOSE), SetTimer(("dial", node), wait_ns)]
-        return [*effects, SetTimer(("poll", node), self.config.poll_ns)]
+            waiting = tuple(self._wanted.pop(node, ()))
+            self._due.pop(node, None)
+            return [
+                *effects,
+                CloseLink(node, PURPOSE),
+                SetTimer(("dial", node), wait_ns),
+                *self._tell_compared(waiting),
+            ]
+        effects.append(SetTimer(("poll", node), self.config.poll_ns))
+        return effects + self._go_on(node, now_ns)
+
+    def _go_on(self, node: NodeId, now_ns: int) -> list[Effect]:
+        """A round is over: is there a reason for the next one? All streams have their turn between
+        those that readers wait for."""
+        if self._due.pop(node, 0) is None:
+            return self._begin(node, None, now_ns)
+        return self._begin_wanted(node, now_ns) if node in self._wanted else []
+
+    # What is known after a restart
+
+    def _found(self, node: NodeId, value: bytes | None, now_ns: int) -> None:
+        note = None if value is None else decode_answer(value)
+        if isinstance(note, Compared):
+            self._comparisons.noted(node, note, now_ns)
+
+    def _note_now_and_then(self, node: NodeId, now_ns: int) -> list[Effect]:
+        if now_ns - self._noted_ns.get(node, 0) < self.config.noted_ns:
+            return []
+        return self._note(node, now_ns)
+
+    def _note(self, node: NodeId, now_ns: int) -> list[Effect]:
+        self._noted_ns[node] = now_ns
+        note = self._comparisons.note(node)
+        if not note.at_ns:
+            return []
+        return [Store(encode(ComparedKey(node)), encode(note), _Noting())]
 
     def _end(self, node: NodeId) -> None:
         round = self._rounds.pop(node, None)
         if round is not None:
             self._followed.release(round.peer)
+            round.peer.asked_ns = 0
 
     # Questions of others
 
@@ -259,28 +452,38 @@ class StorageSync:
         """Whoever asks is answered, unless it takes permissions to read."""
         if self._answering.get(node, 0) >= self.config.answers_in_flight_max:
             return _refuse(node, question.request, "busy")
+        untold: tuple[int, ...] = ()
         if isinstance(question, AskHeads):
-            kept = tuple([s for s in question.streams if self._is_for(s, node)])
+            asked = question.streams
+            kept = tuple([s for s in asked if self._is_for(s, node)])
             if kept:
-                begin = question.from_partition if kept[0] == question.streams[0] else 0
+                begin = question.from_partition if kept[0] == asked[0] else 0
                 question = AskHeads(question.request, kept, begin)
+                # Of a stream that is not followed here nothing is held: that is an answer, too.
+                named = [not self._closed or self._is_named(s, node) for s in asked]
+                untold = tuple([at for at, may in enumerate(named) if not may])
         else:
             kept = (question.stream,) if self._is_for(question.stream, node) else ()
         if not kept:
             return _refuse(node, question.request, NOT_KEPT)
         self._answering[node] = self._answering.get(node, 0) + 1
-        return [Load(encode(question), _Answering(node, question.request))]
+        return [Load(encode(question), _Answering(node, question.request, untold))]
 
     def _is_for(self, stream: StreamId, node: NodeId) -> bool:
         if stream not in self._streams:
             return False
-        return not self._closed or any(c.node == node for c in self._peers_of(stream))
+        return not self._closed or self._is_named(stream, node)
+
+    def _is_named(self, stream: StreamId, node: NodeId) -> bool:
+        return any(contact.node == node for contact in self._peers_of(stream))
 
     def _answer(self, asked: _Answering, value: bytes | None) -> list[Effect]:
         left = self._answering.pop(asked.peer) - 1
         if left:
             self._answering[asked.peer] = left
         answer = SyncRefused(asked.request, DISK_FAILED) if value is None else decode_answer(value)
+        if isinstance(answer, TellHeads) and asked.untold:
+            answer = msgspec.structs.replace(answer, untold=asked.untold)
         return [Send(answer, (asked.peer,))]
 
 
