@@ -203,9 +203,11 @@ class Reading:
         source = self._sources[0].node
         if page.last and not page.rows and not self.reader.begun:
             self._nothing[source] = None
+        # It may know of others than the tracker did when it was asked.
+        nodes = dict.fromkeys([*self._nodes, *(heard.node for heard in page.heard)])
         lacking = [
             node
-            for node in self._nodes
+            for node in nodes
             if node != source and node not in self._nothing and page.lacks(node)
         ]
         if lacking and self.reader.whole:
