@@ -319,8 +319,8 @@ class StorageTruth:
 
     def _notified(self, node: SimNode, event: Any) -> None:
         match event:
-            case KeptDurably(token):
-                self.acknowledged[token] = None
+            case KeptDurably(MessageId() as id):
+                self.acknowledged[id] = None
             case HistoryPage(Answer() as answer, rows):
                 answer.rows += [decode_body(row.message.signed).id for row in rows]
                 node.command(0, ReadMore(), answer)
@@ -335,13 +335,17 @@ class StorageTruth:
 
     def _ended(self, answer: Answer, ended: HistoryEnded) -> None:
         outcome = self.outcome
-        story = f"{ended.reason} {ended.problem!r}: {answer.command.what} of {answer.command.stream}"
+        story = (
+            f"{ended.reason} {ended.problem!r}: {answer.command.what} of {answer.command.stream}"
+        )
         story = f"{self._now_s():.1f} s, {story}, {len(answer.rows)} rows"
         if ended.complete:
             outcome.complete += 1
             missing = answer.missing()
             if missing:
-                outcome.untrue.append(f"{story}, without {len(missing)}: {min(missing, key=cursor_of)}")
+                outcome.untrue.append(
+                    f"{story}, without {len(missing)}: {min(missing, key=cursor_of)}"
+                )
             return
         if ended.reason == "incomplete":
             outcome.incomplete += 1

@@ -9,6 +9,7 @@
     │   └── NotPermitted       the registry does not allow this key to publish, or to subscribe
     ├── StreamUnavailable      no tracker or neighbour of a stream can be reached
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
+    │   └── HistoryIncomplete  some did not: what the others have was given, and there may be more
     ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
     ├── SearchUnavailable      the search network, or a node in it, cannot be reached
     ├── RegistryUnavailable    the registry's chain cannot be reached, or what is known of it is old
@@ -61,6 +62,11 @@ class StreamUnavailable(ShoalError):
 
 class HistoryUnavailable(ShoalError):
     """Nobody who keeps a stream could give, or keep, what was asked; it may be otherwise later."""
+
+
+class HistoryIncomplete(HistoryUnavailable):
+    """What was found of a history was given, and a storage node that was not heard may have more;
+    the message names it, and up to when its messages are there. It may be otherwise later."""
 
 
 class TopicUnavailable(ShoalError):

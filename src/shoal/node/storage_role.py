@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from shoal.base.ids import NodeId, StreamId, parse_stream_id
+from shoal.base.ids import NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy
 from shoal.identity.topics.cid import Cid, show_cid
@@ -82,6 +82,22 @@ class StorageRole:
     def problem(self) -> str | None:
         """Why nothing can be stored now, for people; None if all is well."""
         return self.disk.problem
+
+    @property
+    def behind(self) -> str | None:
+        """What this node may lack of what other storage nodes have, for people, and how far it is
+        with getting it; None if it has been compared with all of them."""
+        lacking = [one for one in self.sync.progress() if one.uncompared or one.rows_behind]
+        said = []
+        for one in lacking:
+            node = show_node_id(one.node)
+            if one.rows_behind:
+                said.append(f"{one.rows_behind:,} rows behind {node}")
+            elif one.linked:
+                said.append(f"{one.uncompared:,} streams not compared with {node} yet")
+            else:
+                said.append(f"{one.uncompared:,} streams never compared with {node}, which is away")
+        return "; ".join(said) or None
 
     def keeps(self, stream: StreamId) -> bool:
         """Whether the settings of a stream name this node. Topics are no streams: nobody has their

@@ -77,7 +77,17 @@ NAME = RowName(7, NOW_NS, NOW_MS, 3, BOB, "chain", bytes(16))
 # One of each, with every field at a value of its own.
 EXAMPLES: dict[str, Any] = {
     "read-range": ReadRange(
-        1, STREAM, 2, Position(NOW_MS, 0), Position(NOW_MS, 9), ALICE, "c0ffee", CURSOR, 500, True, 7
+        1,
+        STREAM,
+        2,
+        Position(NOW_MS, 0),
+        Position(NOW_MS, 9),
+        ALICE,
+        "c0ffee",
+        CURSOR,
+        500,
+        True,
+        7,
     ),
     "read-everything": ReadRange(0, STREAM, 0, None, None, None, None, None, PAGE_ROWS_MAX),
     "read-last": ReadLast(2, STREAM, 99, 100_000, BOB, 10, True, 8),
@@ -98,7 +108,11 @@ EXAMPLES: dict[str, Any] = {
     "refused": Refused(10, "busy"),
     "ask-heads": AskHeads(11, (STREAM, StreamId("straße")), 7),
     "tell-heads": TellHeads(
-        12, LOG, (PlaceHeads(STREAM, 1, NOW_MS, (Head(LOG, 1, 2), Head(OTHER_LOG, 3, 4))),), True, (1,)
+        12,
+        LOG,
+        (PlaceHeads(STREAM, 1, NOW_MS, (Head(LOG, 1, 2), Head(OTHER_LOG, 3, 4))),),
+        True,
+        (1,),
     ),
     "ask-rows": AskRows(13, STREAM, 1, OTHER_LOG, 6, NOW_NS, 500),
     "tell-rows": TellRows(14, (NAME,), 7, 8),

@@ -145,7 +145,8 @@ class Rows(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
     heard: Heards = ()
     """The other storage nodes of the stream."""
     asked_ns: Count = 0
-    """When a question for the whole came, by the answering node's clock: for its next `since_ns`."""
+    """When a question for the whole came, as the answering node tells time: for the next
+    `since_ns`."""
 
 
 class LogRow(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -1,0 +1,124 @@
+"""Over sockets: no read says that there is nothing more while a storage node may have more."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shoal import HistoryIncomplete, HistoryUnavailable
+from shoal.base.ids import show_node_id
+from shoal.node import Last, Node
+from tests.node.network import PATIENCE_S
+from tests.node.storage import StorageTown
+from tests.transport.recorder import until
+
+STREAM = "0x" + "ab" * 20 + "/s"
+STREAMS = 20
+
+
+async def publish_one_each(node: Node, count: int) -> list[Any]:
+    """One message to each of so many streams, on disk at one storage node."""
+    streams = [await node.create_stream(f"/truth/{number}") for number in range(count)]
+    await asyncio.gather(*(stream.publish("here", durable=True) for stream in streams))
+    return streams
+
+
+async def read_all(stream: Any, *what: Any) -> tuple[list[Any], Any]:
+    read = stream.read(*what)
+    async with asyncio.timeout(PATIENCE_S):
+        return [message.content async for message in read], read
+
+
+def test_what_one_of_three_has_acknowledged_is_read_or_said_to_be_missing(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", "three")
+        async with AsyncExitStack() as stack, town.open("tracker"):
+            for name in town.storage:
+                await stack.enter_async_context(town.open(name))
+            publisher = await stack.enter_async_context(town.open())
+            streams = await publish_one_each(publisher, STREAMS)
+            reader = await stack.enter_async_context(town.open())
+            for stream in streams:
+                opened = await reader.open_stream(stream.id)
+                found, read = await read_all(opened)
+                assert found == ["here"] or not read.complete, stream.id
+
+    asyncio.run(main())
+
+
+def test_a_storage_node_that_died_is_missed_until_it_is_back(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", stream=STREAM)
+        async with AsyncExitStack() as stack, town.open("tracker"):
+            one = await stack.enter_async_context(town.open("one"))
+            publisher = await stack.enter_async_context(town.open())
+            stream = await publisher.open_stream(STREAM)
+            async with town.open("two") as two:
+                for number in range(3):
+                    await stream.publish(number, durable=2)
+                found, read = await read_all(stream)
+                assert (found, read.complete, read.missing) == ([0, 1, 2], True, ())
+                id = show_node_id(two.id)
+            found, read = await read_all(stream)
+            assert found == [0, 1, 2], "what was found is given"
+            assert not read.complete
+            (missing,) = read.missing
+            assert missing.node == id
+            assert missing.until is not None, "they were compared before"
+            assert id in str(read.problem)
+            with pytest.raises(HistoryIncomplete, match=id):
+                read.raise_if_incomplete()
+            _, read = await read_all(stream, Last(1))
+            assert not read.complete
+            async with stream.subscribe(start="earliest") as messages:
+                async with asyncio.timeout(PATIENCE_S):
+                    assert [(await anext(messages)).content for _ in range(3)] == [0, 1, 2]
+                await until(lambda: messages.history.over, PATIENCE_S)
+                assert not messages.complete
+                assert messages.missing[0].node == id
+            assert one.storage is not None
+            async with town.open("two"):
+                async with asyncio.timeout(60):
+                    while not (await read_all(stream))[1].complete:
+                        await asyncio.sleep(0.5)
+
+    asyncio.run(main())
+
+
+def test_a_new_storage_node_does_not_say_that_there_is_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", stream=STREAM)
+        async with AsyncExitStack() as stack, town.open("tracker"):
+            publisher = await stack.enter_async_context(town.open())
+            stream = await publisher.open_stream(STREAM)
+            async with town.open("one"):
+                for number in range(3):
+                    await stream.publish(number, durable=True)
+            # The only one that has them is gone: one that never met it has nothing to say.
+            async with town.open("two") as two:
+                for what in ((), (Last(10),)):
+                    found, read = await read_all(stream, *what)
+                    assert found == []
+                    assert not read.complete
+                    assert read.missing[0].until is None
+                assert two.storage is not None
+                assert two.storage.behind is not None
+
+    asyncio.run(main())
+
+
+def test_a_stream_of_which_no_storage_node_has_heard_is_not_kept(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two")
+        async with town.open("tracker"), town.open("one"), town.open("two"), town.open() as node:
+            stream = await node.create_stream("/unheard-of")
+            with pytest.raises(
+                HistoryUnavailable, match="none of its storage nodes has heard of it"
+            ):
+                await read_all(stream)
+
+    asyncio.run(main())
