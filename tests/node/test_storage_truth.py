@@ -33,19 +33,25 @@ async def read_all(stream: Any, *what: Any) -> tuple[list[Any], Any]:
         return [message.content async for message in read], read
 
 
-def test_what_one_of_three_has_acknowledged_is_read_or_said_to_be_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [0, 2])
+def test_what_one_of_three_has_acknowledged_is_read(late: int, tmp_path: Path) -> None:
+    """Also if the others have never heard of the stream."""
+
     async def main() -> None:
         town = StorageTown(tmp_path, "one", "two", "three")
+        names = list(town.storage)
         async with AsyncExitStack() as stack, town.open("tracker"):
-            for name in town.storage:
+            for name in names[: 3 - late]:
                 await stack.enter_async_context(town.open(name))
             publisher = await stack.enter_async_context(town.open())
             streams = await publish_one_each(publisher, STREAMS)
+            for name in names[3 - late :]:
+                await stack.enter_async_context(town.open(name))
             reader = await stack.enter_async_context(town.open())
             for stream in streams:
                 opened = await reader.open_stream(stream.id)
                 found, read = await read_all(opened)
-                assert found == ["here"] or not read.complete, stream.id
+                assert (found, read.complete) == (["here"], True), stream.id
 
     asyncio.run(main())
 
