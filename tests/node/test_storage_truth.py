@@ -83,7 +83,7 @@ def test_a_storage_node_that_died_is_missed_until_it_is_back(tmp_path: Path) -> 
             async with stream.subscribe(start="earliest") as messages:
                 async with asyncio.timeout(PATIENCE_S):
                     assert [(await anext(messages)).content for _ in range(3)] == [0, 1, 2]
-                await until(lambda: messages.history.over, PATIENCE_S)
+                await until(lambda: messages.problem, PATIENCE_S)
                 assert not messages.complete
                 assert messages.missing[0].node == id
             assert one.storage is not None

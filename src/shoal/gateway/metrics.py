@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal.base.errors import ShoalError
+from shoal.base.ids import show_node_id
 from shoal.gateway.feeds import Feeds
 from shoal.gateway.mqtt.bridge import Bridge
 from shoal.gateway.publishing import Publishing
@@ -25,6 +26,7 @@ from shoal.kernel.records import (
     RttMeasured,
     Sent,
 )
+from shoal.protocols.streams.history.sync import Progress
 from shoal.storage.disk import StoreDisk
 
 AGE_BUCKETS_US = (1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000)
@@ -43,13 +45,19 @@ _COUNTERS: dict[type[Record], tuple[str, str]] = {
 class Metrics(Collector):
     """Counts in plain dicts on the hot path; makes Prometheus text when asked."""
 
-    def __init__(self, links: Callable[[], int], disk: StoreDisk | None = None) -> None:
+    def __init__(
+        self,
+        links: Callable[[], int],
+        disk: StoreDisk | None = None,
+        progress: Callable[[], Sequence[Progress]] = tuple,
+    ) -> None:
         """Links says how many connections are up: some may be older than we are. The disk is that
-        of a storage node."""
+        of a storage node, which says by `progress` how far it is with what others have."""
         self._counts: dict[type[Record], int] = dict.fromkeys(_COUNTERS, 0)
         self._rejected: dict[str, int] = {}
         self._links = links
         self._disk = disk
+        self._progress = progress
         self._age_counts = [0] * (len(AGE_BUCKETS_US) + 1)
         self._age_sum_us = 0
         self._answers: dict[tuple[str, int], int] = {}
@@ -97,6 +105,7 @@ class Metrics(Collector):
         yield self._ages()
         if self._disk is not None:
             yield from _storage(self._disk)
+            yield from _behind(self._progress())
         if self._parts is not None:
             yield from self._gateway(*self._parts)
 
@@ -141,6 +150,26 @@ def _counter(name: str, help_text: str, value: int) -> CounterMetricFamily:
     counter = CounterMetricFamily(f"shoal_{name}", help_text)
     counter.add_metric([], value)
     return counter
+
+
+def _behind(progress: Sequence[Progress]) -> Iterator[Metric]:
+    """How far a storage node is with what each other one has."""
+    rows = GaugeMetricFamily(
+        "shoal_storage_rows_behind",
+        "Rows of another storage node's logs that are being fetched.",
+        labels=["node"],
+    )
+    streams = GaugeMetricFamily(
+        "shoal_storage_streams_uncompared",
+        "Streams of which it was never found that all that another storage node has is here.",
+        labels=["node"],
+    )
+    for one in progress:
+        node = show_node_id(one.node)
+        rows.add_metric([node], one.rows_behind)
+        streams.add_metric([node], one.uncompared)
+    yield rows
+    yield streams
 
 
 def _storage(disk: StoreDisk) -> Iterator[Metric]:

@@ -20,6 +20,7 @@ from aiohttp import hdrs, web
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
+from shoal.base.log_pages import UnheardNode
 from shoal.gateway.answers import json_answer, problem
 from shoal.gateway.config import (
     HANDSHAKE_S,
@@ -45,6 +46,7 @@ from shoal.gateway.publishing import Publishing
 from shoal.gateway.routes import Extra, Handler, Route, Table
 from shoal.gateway.search import Documents
 from shoal.gateway.topics import Topics
+from shoal.protocols.streams.history.sync import Progress
 from shoal.protocols.streams.tracker import Tracker
 from shoal.runtime import RuntimeHost
 from shoal.storage.disk import StoreDisk
@@ -66,6 +68,8 @@ class Gateway:
         doors: Doors | None = None,
         disk: StoreDisk | None = None,
         keeps: Callable[[StreamId], bool] | None = None,
+        unheard: Callable[[StreamId], Awaitable[list[UnheardNode]]] | None = None,
+        progress: Callable[[], Sequence[Progress]] = tuple,
         topic_logs: Logs | None = None,
         outbox: OutboxDoor | None = None,
         bridge: Bridge | None = None,
@@ -73,19 +77,20 @@ class Gateway:
         extras: Sequence[Extra] = (),
     ) -> None:
         """The doors lead into the node; the disk has what this node keeps, and `keeps` says what
-        that is; topic logs are the same of topics; the outbox takes what Spark queries publish;
-        the bridge is told of, and extras are served beside all that."""
+        that is, `unheard` which storage nodes of a stream may have more, `progress` how far it is
+        with getting that; topic logs are the same of topics; the outbox takes what Spark queries
+        publish; the bridge is told of, and extras are served beside all that."""
         doors = doors or Doors()
         self.address = ""
         self.feeds = Feeds()
-        self.metrics = Metrics(lambda: len(host.connections), disk)
+        self.metrics = Metrics(lambda: len(host.connections), disk, progress)
         self._config = config or GatewayConfig()
         self._host = host
         self._extras = tuple(extras)
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
         self._overview = Overview(host, tracker, disk, self.metrics, bridge)
-        self._logs = Logs(None if disk is None else disk.store, host.node, keeps)
+        self._logs = Logs(None if disk is None else disk.store, host.node, keeps, unheard)
         self._topic_logs = topic_logs or Logs(None, host.node, topics=True)
         self._publishing = Publishing(doors.streams)
         self.table = Table(

@@ -9,11 +9,14 @@ publisher first asks to have it kept.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 from shoal.base.ids import NodeId, StreamId, parse_stream_id, show_node_id
+from shoal.base.log_pages import UnheardNode
 from shoal.base.units import S_NS
 from shoal.identity import Entropy
 from shoal.identity.topics.cid import Cid, show_cid
@@ -24,7 +27,9 @@ from shoal.node.network_file import ANY_STREAM, StorageSection
 from shoal.node.terms import Terms
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import MessageTaken
+from shoal.protocols.streams.history.config import LATE_MS
 from shoal.protocols.streams.history.kept import is_topic
+from shoal.protocols.streams.history.messages import CompareStream, StreamsCompared
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
 from shoal.protocols.streams.history.sync import FollowStream, StorageSync
 from shoal.protocols.topics.state import is_allowed
@@ -35,6 +40,7 @@ from shoal.storage.store import Store
 
 DAY_NS = 24 * 3600 * S_NS
 GIGABYTE = 1_000_000_000
+COMPARE_S = 5.0  # a reader of the HTTP log waits so long for other storage nodes
 KNOWN_MAX = 10_000  # streams of which it is remembered whether they are kept
 
 Join = Callable[[StreamId], None]
@@ -71,6 +77,7 @@ class StorageRole:
         self._node = node
         self._known: dict[StreamId, bool] = {}
         self._topics: dict[Cid, TopicDescriptor] = {}
+        self._compared = asyncio.Event()
         self._host: RuntimeHost | None = None
         self._join: Join | None = None
 
@@ -98,6 +105,35 @@ class StorageRole:
             else:
                 said.append(f"{one.uncompared:,} streams never compared with {node}, which is away")
         return "; ".join(said) or None
+
+    async def unheard(self, stream: StreamId) -> list[UnheardNode]:
+        """Compare a stream with its other storage nodes now. Those with which that could not be
+        done may have messages that were acknowledged, and are not here."""
+        if self._host is None:
+            return []
+        since_ns = self._host.now_ns()
+        self._host.command(self.sync, CompareStream(stream, since_ns))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COMPARE_S):
+                while self._is_comparing(stream, since_ns):
+                    self._compared.clear()
+                    await self._compared.wait()
+        return [
+            UnheardNode(
+                show_node_id(replica.node),
+                replica.until_ms,
+                max(0, replica.until_ms - LATE_MS),
+            )
+            for replica in self.sync.replicas(stream, self._host.now_ns())
+            if replica.compared_ns < since_ns
+        ]
+
+    def _is_comparing(self, stream: StreamId, since_ns: int) -> bool:
+        assert self._host is not None
+        return any(
+            replica.answers and max(replica.compared_ns, replica.tried_ns) < since_ns
+            for replica in self.sync.replicas(stream, self._host.now_ns())
+        )
 
     def keeps(self, stream: StreamId) -> bool:
         """Whether the settings of a stream name this node. Topics are no streams: nobody has their
@@ -163,6 +199,8 @@ class StorageRole:
         if type(event) is MessageTaken:
             if event.message.id.stream in self.streams and self._host is not None:
                 self._host.command(self.machine, KeepMessage(event.message))
+        elif type(event) is StreamsCompared:
+            self._compared.set()
         elif type(event) is StreamWanted:
             self.keep(event.stream)
 

@@ -31,6 +31,7 @@ from shoal.kernel.effects import (
     CloseLink,
     Effect,
     Load,
+    Notify,
     OpenLink,
     Send,
     SetTimer,
@@ -193,6 +194,8 @@ class StorageSync:
                 return self._link_opened(node, now_ns)
             case LinkClosed(node) | LinkFailed(node):
                 return self._link_lost(node, now_ns)
+            case CommandIssued(CompareStream() as wanted):
+                return self._compare(wanted, now_ns)
             case CommandIssued(command):
                 return self._follow(command, now_ns)
             case Started():
@@ -356,7 +359,10 @@ class StorageSync:
         return self._begin(node, streams, now_ns)
 
     def _tell_compared(self, streams: tuple[StreamId, ...]) -> list[Effect]:
-        return [Send(StreamsCompared(streams), (self.node,))] if streams else []
+        if not streams:
+            return []
+        compared = StreamsCompared(streams)
+        return [Send(compared, (self.node,)), Notify(compared)]
 
     def _answered(self, node: NodeId, message: Any, now_ns: int) -> list[Effect]:
         round = self._rounds.get(node)
