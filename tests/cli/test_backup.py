@@ -12,9 +12,19 @@ import pytest
 
 from shoal.base.ids import NodeId
 from shoal.cli.backup.archive import BACKUP_FORMAT, FILES, MANIFEST, read_manifest
-from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore, open_keystore
+from shoal.identity import (
+    PrivateKey,
+    ScryptCost,
+    SeededEntropy,
+    SystemEntropy,
+    create_keystore,
+    open_keystore,
+)
 from shoal.storage.key_values import KeyValueFile
+from shoal.storage.rows import LogHead, LogId, Stored
+from shoal.storage.store import Store
 from tests.cli.test_app import ends
+from tests.storage.stage import START_NS, STREAM, message, messages
 
 CHEAP = ScryptCost(n=2, r=1, p=1)
 KEY = b"topics\0key"
@@ -62,6 +72,14 @@ def test_what_is_restored_is_what_there_was(
     assert (new / "node.key").stat().st_mode & 0o777 == 0o600
     assert (new / "shoal.toml").read_text() == Path("shoal.toml").read_text()
     assert stored(new / "topics", node.address) == b"value" * 1000
+    restored = KeyValueFile(new / "topics", node.address)
+    assert restored.restored, "it is a copy, and says so until its node has drawn conclusions"
+    restored.close()
+    assert sorted(file.name for file in (new / "topics").iterdir()) == [
+        "data.mdb",
+        "lock.mdb",
+        "store.lock",
+    ]
     # What was not beside the network file is told of, and not put anywhere by itself.
     was = tmp_path / "secrets" / "passphrase"
     now = new / "outside" / was.relative_to("/")
@@ -187,3 +205,62 @@ def test_a_damaged_store_makes_no_backup(
     assert ends("backup", "../one.tar") != 0
     assert "data.mdb" in capsys.readouterr().err
     assert not Path("../one.tar").exists()
+
+
+# A store of messages
+
+
+def a_store(folder: Path, count: int, begin: int = 0) -> LogId:
+    """A store of a storage node, with so many messages more."""
+    with Store(folder, SystemEntropy()) as store:
+        store.append(messages(count, begin), START_NS)
+        return store.log
+
+
+@pytest.fixture
+def storing(node: PrivateKey) -> Path:
+    Path("shoal.toml").write_text(Path("shoal.toml").read_text() + '[storage]\nfolder = "store"\n')
+    return Path("store")
+
+
+def test_a_restored_store_goes_on_under_a_new_log(
+    storing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = a_store(storing, 300)
+    assert ends("backup", "../one.tar") == 0
+    a_store(storing, 300, begin=300)
+    capsys.readouterr()
+    assert ends("restore", "../one.tar", str(tmp_path / "new")) == 0
+    told = capsys.readouterr().err
+    with Store(tmp_path / "new" / "store", SystemEntropy()) as store:
+        new = store.log
+        assert new != old
+        assert store.heads(STREAM, 0) == {old: LogHead(1, 300), new: LogHead(1, 300)}
+        assert store.append([message(999)], START_NS) == [Stored(301)]
+        store.check_invariants()
+    assert f"{tmp_path / 'new' / 'store'} goes on under a new log, {new}: log {old} can be" in told
+    names = sorted(file.name for file in (tmp_path / "new" / "store").iterdir())
+    assert names == ["data.mdb", "lock.mdb", "store.lock"]
+    with Store(storing, SystemEntropy()) as store:
+        assert store.log == old, "the node that runs is not touched"
+
+
+def test_a_store_that_was_copied_back_by_hand_gets_a_new_log(
+    storing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = a_store(storing, 3)
+    assert ends("storage", "new-log") == 0
+    said = capsys.readouterr().out
+    with Store(storing, SystemEntropy()) as store:
+        second = store.log
+        assert list(store.heads(STREAM, 0)) == [second], "what it says of the old one is not known"
+        assert ends("storage", "new-log", "store") == 2
+        assert "open in this process" in (told := capsys.readouterr().err)
+        assert "stop the node first" in told
+    assert said == f"the store goes on under log {second}; log {old} is not known here any more\n"
+    assert ends("storage", "new-log", "--keep-old", "store") == 0
+    with Store(storing, SystemEntropy()) as store:
+        assert store.heads(STREAM, 0) == {second: LogHead(1, 3), store.log: LogHead(1, 3)}
+    assert ends("storage", "new-log", "nowhere") == 2
+    assert "there is no store in nowhere" in capsys.readouterr().err
+    assert not Path("nowhere").exists()

@@ -156,3 +156,52 @@ def test_spark_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert finding.state == "warning"
     assert "pip install 'shoal[spark]'" in finding.remedy
     assert machine.python().state == "warning"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "state", "said"),
+    [
+        (503, {"ready": False, "problems": ["x: y"]}, "problem", "the disk is full"),
+        (200, {"ready": True, "problems": []}, "ok", "works"),
+        (401, {"error": "no key"}, "warning", "wants an API key"),
+    ],
+)
+def test_the_roles_of_the_node_that_runs_are_shown(
+    capsys: pytest.CaptureFixture[str], status: int, body: dict[str, object], state: str, said: str
+) -> None:
+    if "ready" in body:
+        reasons = [] if body["ready"] else ["the disk is full"]
+        body["roles"] = [{"role": "storage", "ready": body["ready"], "reasons": reasons}]
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def log_message(self, *given: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        text = f'[gateway]\nlisten = "127.0.0.1:{server.server_port}"\n'
+        Path("shoal.toml").write_text(text)
+        code, found = examine(capsys)
+        server.shutdown()
+    what = "roles" if status == 401 else "role storage"
+    assert (found[what]["state"], code) == (state, int(state == "problem"))
+    assert said in found[what]["found"]
+    if status == 200:
+        code, found = examine(capsys)
+        assert "is the node running?" in found["roles"]["remedy"]
+
+
+def test_a_store_that_is_not_there_is_a_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    entropy = SeededEntropy("doctor")
+    key, cost = PrivateKey.generate(entropy), ScryptCost(n=2, r=1, p=1)
+    create_keystore(Path("node.key"), key, "", entropy, cost=cost, allow_empty_passphrase=True)
+    Path("shoal.toml").write_text('[node]\nkey = "node.key"\n[tracker]\n[storage]\n')
+    assert "store" not in examine(capsys)[1]
+    Path("node.key.stores").write_text("store\n")
+    code, found = examine(capsys)
+    assert (code, found["store"]["state"]) == (1, "problem")
+    assert "this key has had one" in found["store"]["found"]

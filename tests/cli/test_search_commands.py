@@ -41,8 +41,8 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def write_files(folder: Path, entry: str) -> None:
     keystore(folder / "node.key", "node", passphrase="")
-    (folder / "shoal.toml").write_text(f'[node]\nkey = "node.key"\n{entry}\n')
-    (folder / "guest.toml").write_text(f"{entry}\n")
+    (folder / "shoal.toml").write_text(f'[node]\nkey = "node.key"\n[search]\n{entry}\n')
+    (folder / "guest.toml").write_text(f"[search]\n{entry}\n")
 
 
 @pytest.fixture

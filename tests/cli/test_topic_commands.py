@@ -26,9 +26,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         carrier.wait_for(lambda: len(carrier.out) == 3)
         entry = "\n".join(carrier.out)
         keystore(folder / "node.key", "node", passphrase="")
-        own = '[node]\nkey = "node.key"\n[topics]\nfolder = "topics"\n'
+        own = '[node]\nkey = "node.key"\n[dht]\n[topics]\nfolder = "topics"\n'
         (folder / "shoal.toml").write_text(f"{own}{entry}\n")
-        (folder / "guest.toml").write_text(f"{entry}\n")
+        (folder / "guest.toml").write_text(f"[dht]\n{entry}\n")
         yield folder
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import signal
 import threading
 import time
@@ -287,6 +288,16 @@ def test_the_next_start_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert counted == 2
     assert said[0] == said[1]
     assert parse_node_id(said[0]["you"])
+
+
+def test_a_store_that_was_deleted_is_not_made_anew(tmp_path: Path) -> None:
+    with start(tmp_path, "--nodes", "0") as running:
+        assert running.end(signal.SIGTERM) == 0
+    shutil.rmtree(tmp_path / "shoal-data" / "store")
+    with Running("up", "--nodes", "0", folder=tmp_path) as again:
+        assert again.end() == 1
+    assert "this key has had one there" in again.err[0]
+    assert not (tmp_path / "shoal-data" / "store").exists()
 
 
 def test_a_network_file_of_somebody_else_stays(

@@ -7,7 +7,7 @@ import json
 import resource
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -84,6 +84,7 @@ def test_one_too_many_is_told_so_and_comes_in_when_another_has_gone(
                 async with connected(client) as (reader, _), asyncio.timeout(PATIENCE_S):
                     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
                 assert head.startswith(b"HTTP/1.1 503 ")
+                assert "all 2 connections are taken" in node.readiness.problems[0]
                 assert f"Content-Length: {len(body)}\r\n".encode() in head
                 assert "2 connections are open here" in json.loads(body)["error"]
             runner = client.gateway._runner
@@ -133,5 +134,35 @@ def test_a_tls_handshake_that_does_not_come_to_an_end_is_given_up(
             asyncio.timeout(PATIENCE_S),
         ):
             assert await reader.read() == b""
+
+    run(main())
+
+
+def test_a_probe_hears_that_the_process_lives_when_all_connections_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also while strangers hold what is reserved for it, and its address has used up its rate."""
+    monkeypatch.setattr(gateway_connections, "CONNECTIONS_MAX", 2)
+    monkeypatch.setattr(gateway_connections, "RESERVED_MAX", 4)
+
+    async def main() -> None:
+        slow = {"requests_per_s": 0.01, "burst": 1}
+        async with Node.open(NetworkFile()) as node, open_gateway(node, **slow) as client:
+            async with AsyncExitStack() as stack, asyncio.timeout(PATIENCE_S):
+                first, _ = await stack.enter_async_context(connected(client, HEALTH))
+                await first.readuntil(b"\r\n\r\n")
+                await stack.enter_async_context(connected(client, HEALTH))
+                for _ in range(10):
+                    await stack.enter_async_context(connected(client, b"GET /hea"))
+                probe, _ = await stack.enter_async_context(connected(client, HEALTH))
+                assert (await probe.read()).startswith(b"HTTP/1.1 200 ")
+                other = HEALTH.replace(b"/health", b"/ready")
+                refused, _ = await stack.enter_async_context(connected(client, other))
+                assert (await refused.read()).startswith(b"HTTP/1.1 503 ")
+            await until(lambda: client.gateway._check() is None)
+            for _ in range(5):
+                assert (await client.get("/health"))["links"] == 0
+            await client.get("/openapi.json")
+            await client.get("/openapi.json", 429)
 
     run(main())

@@ -257,8 +257,8 @@ def test_whoever_asks_too_often_has_to_wait(tmp_path: Path) -> None:
             open_gateway(node, requests_per_s=0.25, burst=3) as client,
         ):
             for _ in range(3):
-                await client.get("/health")
-            answer, response = await client.ask("GET", "/health", 429)
+                await client.get("/openapi.json")
+            answer, response = await client.ask("GET", "/openapi.json", 429)
             assert response.headers["Retry-After"] == "4"
             assert "wait 4 s" in answer["error"]
 

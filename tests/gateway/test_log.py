@@ -47,7 +47,7 @@ def said(server: LogServer, path: str, status: int = 200, method: str = "GET") -
 
 
 def page(server: LogServer, query: str = "") -> LogRows:
-    return decode_rows(ask(server, f"?format=msgpack{query}"))
+    return decode_rows(ask(server, f"?format=msgpack&log={server.store.log}{query}"))
 
 
 def seqs(rows: LogRows) -> list[int]:
@@ -197,6 +197,24 @@ def test_what_retention_took_is_gone_and_what_is_left_is_said(server: LogServer)
     retainer._config = type(retainer._config)(age_ns=HOUR_NS)
     while server.store.retain(time_ns()).more:
         pass
-    gone = said(server, "?after=3&format=msgpack", 410)
+    gone = said(server, f"?after=3&format=msgpack&log={server.store.log}", 410)
     assert (gone["first"], gone["last"]) == (21, 21)
     assert "has expired" in gone["error"]
+
+
+def test_a_place_is_of_one_log_and_a_node_may_begin_another(server: LogServer) -> None:
+    """300 rows, a backup, 300 more, a restore, 400 new: what comes after 600?"""
+    backed_up = [signed(number) for number in range(300)]
+    server.append(backed_up)  # as the backup has it; a reader has read up to 600 since then
+    old, new = server.store.log, server.store.new_log(time_ns())
+    server.append([signed(number) for number in range(600, 1000)])
+    assert "name it with log=" in said(server, "?after=600", 400)["error"]
+    assert "is held here up to seq 300" in said(server, f"?after=600&log={old}", 404)["error"]
+    unknown = said(server, f"?log={new}&minus={old}:600", 404)["error"]
+    assert "held here up to 300 only" in unknown
+    # Who came only as far as the backup goes on along the new log, with exactly what is new.
+    at_end = said(server, f"?after=300&log={old}")
+    assert (at_end["rows"], at_end["own"]) == ([], str(new))
+    rest = decode_rows(ask(server, f"?format=msgpack&log={new}&minus={old}:300"))
+    numbers = [decode_body(row.signed).id.timestamp_ms - START_MS for row in rest.rows]
+    assert numbers == list(range(600, 1000))

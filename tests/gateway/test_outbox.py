@@ -20,6 +20,7 @@ from tests.node.network import contents, run, take
 from tests.node.outbox import STREAM, TOKEN, open_gateway, open_publisher, role_of, town_of
 
 QUERY = {"query": "q", "run": "r1", "stream": STREAM}
+EMPTY: dict[str, Any] = {"attempts": [], "fingerprint": {}}
 
 
 class Client:
@@ -48,10 +49,11 @@ class Client:
         return await self.post("stage", msgspec.msgpack.encode(request), status)
 
     async def seal(
-        self, status: int = 200, *, epoch: int = 1, batch: int = 0, chunks: int = 1
+        self, status: int = 200, *, epoch: int = 1, batch: int = 0, chunks: int = 1, rows: int = 2
     ) -> Any:
         attempts = [{"partition": 0, "attempt": 7, "chunks": chunks}]
         request = {"query": "q", "epoch": epoch, "batch": batch, "attempts": attempts}
+        request["fingerprint"] = {"rows": rows, "digest": "", "source": '{"v":1}'}
         return await self.post("seal", request, status)
 
     async def state(self, query: str = "", status: int = 200) -> Any:
@@ -87,13 +89,18 @@ def test_a_batch_is_staged_sealed_and_published(tmp_path: Path) -> None:
                 assert await client.post("epoch", QUERY) == {"epoch": 1}
                 mixed = [[TEXT, None, "key", "grüße".encode()], [BINARY, 0, None, b"\0"]]
                 assert await client.stage(mixed) == {"sealed": False}
-                assert await client.seal() == {"rows": 2, "replayed": False}
-                assert await client.seal() == {"rows": 0, "replayed": True}
+                assert await client.seal() == {"rows": 2, "replayed": False, "changed": False}
+                assert await client.seal() == {"rows": 0, "replayed": True, "changed": False}
+                other = (await client.seal(409, rows=3))["error"]
+                assert "with 2 rows" in other
+                assert "new checkpoint" in other
+                assert 'startingOffsets = {"v":1}' in other
                 assert await client.stage(rows(1)) == {"sealed": True}
                 assert contents(await take(messages, 2)) == ["grüße", b"\0"]
             state = await client.state("?query=q")
             (query,) = state["queries"]
             assert (query["epoch"], query["batch"], query["stream"]) == (1, 0, STREAM)
+            assert query["source"] == '{"v":1}'
             assert (state["problem"], state["size_bytes_max"]) == (None, 1_000_000)
             assert "here" in (await client.state("?query=nobody", 404))["error"]
 
@@ -157,6 +164,10 @@ def test_a_full_outbox_says_try_again_and_has_room_when_it_has_published(tmp_pat
             body = msgspec.msgpack.encode(request)
             full = await client.post("stage", body, 429)
             assert "try again" in full["error"]
+            assert "batch 0 of query q (6" in full["error"]
+            assert "storage" not in full["error"]
+            holder = (await client.state())["holder"]
+            assert (holder["query"], holder["epoch"], holder["batch"]) == ("q", 1, 0)
             too_much = await client.stage(rows(1, 6_000), 413, chunk=1)
             assert "raise megabytes_max" in too_much["error"]
             await client.seal()
@@ -179,8 +190,10 @@ def test_a_full_outbox_says_try_again_and_has_room_when_it_has_published(tmp_pat
         ("epoch", {**QUERY, "stream": "x"}, 400, "stream"),
         ("epoch", {**QUERY, "query": "q" * 101}, 400, "query"),
         ("epoch", b" " * 20_000, 413, "more than 16384 bytes"),
-        ("seal", {"query": "nobody", "epoch": 1, "batch": 0, "attempts": []}, 404, "take an epoch"),
-        ("seal", {"query": "q", "epoch": -1, "batch": 0, "attempts": []}, 400, "epoch"),
+        ("seal", {"query": "nobody", "epoch": 1, "batch": 0, **EMPTY}, 404, "take an epoch"),
+        ("seal", {"query": "q", "epoch": -1, "batch": 0, **EMPTY}, 400, "epoch"),
+        ("seal", {"query": "q", "epoch": 1, "batch": 0, "attempts": []}, 400, "fingerprint"),
+        ("discard", {"query": "q", "epoch": 1, "batch": 0, "attempt": 1}, 400, "give both"),
         ("stage", b"\xc1", 400, "no chunk of rows"),
         ("stage", bytes(BODY_BYTES_MAX + 1), 413, "send smaller chunks"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shutil
 from pathlib import Path
 from unittest import mock
 
@@ -93,7 +94,10 @@ def test_a_node_without_its_tracker_is_not_ready() -> None:
     async def scenario(town: Town) -> None:
         (node,) = await town.move_in()
         async with open_gateway(node) as client:
-            assert await client.get("/ready") == {"ready": True, "problems": []}
+            await until(lambda: node.readiness.ready)
+            answer = await client.get("/ready")
+            assert (answer["ready"], answer["problems"]) == (True, [])
+            assert [one["role"] for one in answer["roles"]] == ["streams", "gateway"]
             stream = await node.create_stream("/x")
             await node.join(stream.id)
             assert (await client.get("/ready"))["ready"]
@@ -103,7 +107,9 @@ def test_a_node_without_its_tracker_is_not_ready() -> None:
             await town.tracker.close()
             await until(lambda: not node.host.connections)
             answer = await client.get("/ready", 503)
-            assert "has no tracker: is one of [[trackers]] running?" in answer["problems"][0]
+            (problem,) = answer["problems"]
+            assert problem.startswith(f"streams: {stream.id} has no tracker: ")
+            assert "[[trackers]]" in problem
             assert (await client.get("/health"))["links"] == 0
 
     in_town(scenario)
@@ -114,10 +120,26 @@ def test_a_node_that_cannot_store_is_not_ready() -> None:
         (keeper,) = town.storage
         assert keeper.storage is not None
         async with open_gateway(keeper) as client:
-            assert (await client.get("/ready"))["ready"]
+            await until(lambda: keeper.readiness.ready)
             keeper.storage.disk.problem = "no room"
             answer = await client.get("/ready", 503)
-            assert answer["problems"] == ["nothing can be stored: no room"]
+            assert answer["problems"] == ["storage: nothing can be stored: no room"]
+            assert b'shoal_role_ready{role="storage"} 0.0' in client.gateway.metrics.text()
+
+    in_archive(scenario)
+
+
+def test_a_node_whose_store_was_deleted_is_not_ready_and_its_metrics_answer() -> None:
+    async def scenario(town: Archive) -> None:
+        (keeper,) = town.storage
+        assert keeper.storage is not None
+        async with open_gateway(keeper) as client:
+            shutil.rmtree(keeper.storage.store.folder)
+            answer = await client.get("/ready", 503)
+            assert "is not there any more" in answer["problems"][0]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                assert response.status == 200
+                assert "shoal_storage_problem 1.0" in await response.text()
 
     in_archive(scenario)
 
@@ -200,7 +222,7 @@ def test_a_password_needs_a_user_and_a_bridge_a_tracker() -> None:
         async with Node.open(NetworkFile(tracker=TrackerSection())) as node:
             bridge = bridge_of(node, MqttSection("mqtt://127.0.0.1:9", mapping))
             gateway = gateway_of(node, GatewaySection(), bridge)
-            assert "MQTT broker: not connected yet" in list(gateway._overview._problems())
+            assert "mqtt: not connected yet" in node.readiness.problems
             assert b"shoal_mqtt_connected 0.0" in gateway.metrics.text()
             await gateway.close()
 

@@ -99,6 +99,9 @@ class _Host:
     def now_ns(self) -> int:
         return NOW_MS * 1_000_000
 
+    def demand_session(self) -> None:
+        """No other session of the key runs."""
+
     def dial_problem(self, peer: NodeId) -> str | None:
         return None
 

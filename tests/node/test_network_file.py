@@ -98,13 +98,31 @@ def test_a_stream_has_the_settings_of_its_own_entry_else_those_for_all(tmp_path:
 
 def test_a_node_of_the_dht_says_whom_it_meets_and_what_it_keeps(tmp_path: Path) -> None:
     pinned = show_cid(cid_of(b"topic"))
-    text = f'{BOOTSTRAP}[topics]\nfolder = "t"\ndays_max = 0.5\npinned = ["{pinned}"]\n'
+    text = f'[dht]\n{BOOTSTRAP}[topics]\nfolder = "t"\ndays_max = 0.5\npinned = ["{pinned}"]\n'
     network = load_network_file(written(tmp_path, text))
     assert network.bootstrap[0].contact() == Contact(parse_node_id(ID), ("ws://127.0.0.1:7720",))
     assert network.topics == TopicsSection("t", days_max=0.5, pinned=(pinned,))
     assert network.dht is not None
     assert load_network_file(written(tmp_path, "[dht]\n")).topics is None
     assert load_network_file(written(tmp_path, "")).dht is None
+
+
+@pytest.mark.parametrize("role", ["dht", "search"])
+def test_only_its_section_makes_a_node_a_member(tmp_path: Path, role: str) -> None:
+    """One file can name the bootstrap nodes to all machines, of which some are no members."""
+    entries = BOOTSTRAP.replace("dht", role)
+    own = f"# a comment that says [{role}]\n[tracker]\n"
+    assert getattr(load_network_file(written(tmp_path, own + entries)), role) is None
+    for member in (
+        f"[{role}]\n{entries}",
+        f"{entries}[{role}]\n",
+        f"{entries}[ {role} ]  # after it",
+        f'{role} = {{ bootstrap = [{{ id = "{ID}", addresses = ["ws://127.0.0.1:1"] }}] }}\n',
+    ):
+        section = getattr(load_network_file(written(tmp_path, f"{member}\n")), role)
+        assert len(section.bootstrap) == 1
+    with pytest.raises(ConfigError, match="two entries have the same id"):
+        load_network_file(written(tmp_path, entries * 2))
 
 
 def test_a_node_of_the_search_network_says_how_it_gets_in(tmp_path: Path) -> None:
@@ -189,6 +207,7 @@ def test_a_file_that_is_not_there_names_the_remedy(tmp_path: Path) -> None:
         ("[storage]\ngigabytes_max = 0", "storage.gigabytes_max", "> 0"),
         ("[gateway]\nlisten = 7780", "gateway.listen", "expected `str`"),
         (BOOTSTRAP * 2, "dht.bootstrap", "two entries have the same id"),
+        (f"{BOOTSTRAP}[topics]", "topics", "add [dht]"),
         ("[dht]\nprefix_table_max = 0", "dht.prefix_table_max", "expected `int` >= 1"),
         ("[topics]", "topics", "add [dht]"),
         (

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 from unittest import mock
+from uuid import UUID
 
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.node import Last, storage_role
-from shoal.node.network_file import StorageSection
-from shoal.storage.errors import StoreFull, StoreInUse
+from shoal.cli.gateway_opening import gauges_of
+from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
+from shoal.node import Last, NetworkFile, Node, storage_role
+from shoal.node.network_file import NodeSection, StorageSection, TrackerSection
+from shoal.storage.errors import StoreFull, StoreGone, StoreInUse
 from shoal.storage.store import Store
 from tests.node.network import contents, run, take
 from tests.node.storage import StorageTown, until_stored, until_taken_in
@@ -94,6 +98,83 @@ def test_two_storage_nodes_end_up_with_the_same(tmp_path: Path) -> None:
             )
             for store in (one.storage.store, two.storage.store):
                 store.check_invariants()
+
+    run(main())
+
+
+def test_a_node_kept_for_all_keeps_what_somebody_publishes(tmp_path: Path) -> None:
+    """Nobody says durable, and the messages are there before storage has heard of the stream."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        async with town.open("tracker"), town.open("one") as keeper, town.open() as alice:
+            assert keeper.storage is not None
+            stream = await alice.open_stream(STREAM)
+            for number in range(100):
+                await stream.publish(number)
+            await until_stored(keeper, 100)
+            assert [m.content async for m in stream.read()] == list(range(100))
+            ours = await keeper.open_stream(STREAM + "/own")
+            await ours.publish("of the storage node itself")
+            await until_stored(keeper, 101)
+
+    run(main())
+
+
+def test_streams_that_one_node_of_all_was_told_of_come_to_the_other(tmp_path: Path) -> None:
+    """The publisher is gone before the second storage node is there; and the metrics say so."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two")
+        async with town.open("one") as one:
+            async with town.open("tracker"), town.open() as alice:
+                for number in range(3):
+                    stream = await alice.open_stream(f"{STREAM}/{number}")
+                    await stream.publish(number, durable=True)
+            async with town.open("tracker"), town.open("two") as two:
+                await until_stored(two, 3)
+                async with asyncio.timeout(20):
+                    while any(gauge.value for gauge in gauges_of(one)):
+                        await asyncio.sleep(0.02)
+                names = [gauge.name for gauge in gauges_of(one)]
+                assert "storage_single_copies" in names
+                assert one.storage is not None
+                assert two.storage is not None
+                for number in range(3):
+                    id = f"{STREAM}/{number}"
+                    assert contents_of(one.storage.store, id) == contents_of(two.storage.store, id)
+
+    run(main())
+
+
+def test_a_silent_tracker_stops_neither_durable_messages_nor_history(tmp_path: Path) -> None:
+    """Its links are up, and it says nothing: as if it were stopped by a signal."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        async with (
+            town.open("tracker") as tracker,
+            town.open("one"),
+            town.open() as alice,
+            town.open() as bob,
+        ):
+            assert tracker.tracker is not None
+            known = await alice.open_stream(STREAM)
+            await known.publish(0)
+            with mock.patch.object(tracker.tracker, "handle", return_value=[]):
+                async with asyncio.timeout(20):
+                    for number in range(1, 20):
+                        await known.publish(number, durable=True)
+                    fresh = await alice.open_stream(STREAM + "/fresh")
+                    await fresh.publish("new", durable=True)
+                    theirs = await bob.open_stream(fresh.id)
+                    assert [m.content async for m in theirs.read()] == ["new"]
+                    read = [m.content async for m in known.read()]
+                    assert read[-19:] == list(range(1, 20))
+            async with theirs.subscribe() as live:  # and it goes on as if nothing had been
+                await fresh.publish("after")
+                got = contents(await take(live, 1))
+                assert got[-1] in ("new", "after")
 
     run(main())
 
@@ -196,3 +277,86 @@ def test_a_storage_node_may_subscribe_and_publish_too(tmp_path: Path) -> None:
             await until_stored(keeper, 7)
 
     run(main())
+
+
+# A store that is there once
+
+
+def town_with_key(folder: Path, create: bool | None = None) -> NetworkFile:
+    """The file of a storage node with a key on disk."""
+    keystore = folder / "keys" / "node.key"
+    if not keystore.exists():
+        keystore.parent.mkdir(parents=True)
+        entropy = SeededEntropy("keeper")
+        key = PrivateKey.generate(entropy)
+        cost = ScryptCost(n=2, r=1, p=1)
+        create_keystore(keystore, key, "", entropy, cost=cost, allow_empty_passphrase=True)
+    return NetworkFile(
+        node=NodeSection(key="keys/node.key", listen=("ws://127.0.0.1:0",)),
+        tracker=TrackerSection(),
+        storage=StorageSection(create=create),
+        folder=str(folder),
+    )
+
+
+def starts(network: NetworkFile) -> UUID:
+    """The log of a node that starts and stops."""
+
+    async def main() -> UUID:
+        async with Node.open(network) as node:
+            assert node.storage is not None
+            return node.storage.store.log
+
+    return asyncio.run(main())
+
+
+def test_a_store_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+    network = town_with_key(tmp_path)
+    log = starts(network)
+    assert starts(network) == log
+    data, moved = tmp_path / "store", tmp_path / "unmounted"
+    data.rename(moved)
+    refusal = r"no store in .*store, and none is made, .*had one there: .*create = true"
+    with pytest.raises(StoreGone, match=refusal):
+        starts(network)
+    data.mkdir()  # a place to mount a disk at, and none is
+    with pytest.raises(StoreGone, match=refusal):
+        starts(network)
+    (data / "data.mdb").touch()
+    with pytest.raises(StoreGone, match=refusal):
+        starts(network)
+    assert sorted(file.name for file in data.iterdir()) == ["data.mdb"], "nothing was made"
+    shutil.rmtree(data)
+    moved.rename(data)
+    assert starts(network) == log
+
+
+def test_a_folder_that_was_moved_as_a_whole_is_the_same_node(tmp_path: Path) -> None:
+    log = starts(town_with_key(tmp_path / "a"))
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert starts(town_with_key(tmp_path / "b")) == log
+    shutil.rmtree(tmp_path / "b" / "store")
+    with pytest.raises(StoreGone):
+        starts(town_with_key(tmp_path / "b"))
+
+
+def test_a_file_may_say_that_a_store_is_made_or_never_made(tmp_path: Path) -> None:
+    with pytest.raises(StoreGone, match="create = false says so"):
+        starts(town_with_key(tmp_path, create=False))
+    assert not (tmp_path / "store").exists()
+    log = starts(town_with_key(tmp_path))
+    shutil.rmtree(tmp_path / "store")
+    assert starts(town_with_key(tmp_path, create=True)) != log, "as containers need"
+
+
+def test_a_key_in_a_folder_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = town_with_key(tmp_path)
+
+    def refuse(path: Path, text: str) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    starts(network)
+    assert "made anew without a word: write create = false under [storage]" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 from shoal.base.errors import ConfigError, NotFound, UsageError
 from shoal.pipeline.lake import land as landing
 from shoal.pipeline.lake import parquet
-from shoal.pipeline.lake.land import Lake, LakeBusy, Landed
+from shoal.pipeline.lake.land import Lake, LakeBusy, Landed, MissingBatches, NotAReplay
 from shoal.pipeline.lake.tables import LakeTable, Refused
 from tests.pipeline.lake_frames import FIRST, STREAM, ArrowFrame
 
@@ -118,8 +118,53 @@ def test_a_batch_that_comes_again_writes_nothing(lake: Lake) -> None:
     assert land(lake, contents).replayed
     assert land(lake, contents, batch=0, query="other").rows == 2, "another query is another matter"
     land(lake, contents, batch=1)
-    assert land(lake, contents, batch=0).replayed, "a zombie is some batches behind"
+    with pytest.raises(NotAReplay, match="older than the last one"):
+        land(lake, contents, batch=0)  # a zombie is some batches behind
     assert committed(lake) == [version + 2 for version in before]
+
+
+def test_a_restored_checkpoint_loses_no_row_silently(lake: Lake) -> None:
+    """Spark replays its last batch only: any other batch under a known number is an error."""
+    contents = [{"a": 1}, {"a": 2}, {"a": 3}]
+    for batch in range(3):
+        land(lake, contents, batch, first_seq=1 + 3 * batch)
+    before = rows(lake.table)
+    with pytest.raises(NotAReplay, match=r"batch 1 .*older .* is 2.*new checkpoint"):
+        land(lake, contents, 1, first_seq=10)
+    with pytest.raises(NotAReplay, match=r"batch 2 .*with other rows.*Nothing of it was landed"):
+        land(lake, contents, 2, first_seq=10)
+    with pytest.raises(NotAReplay, match="with other rows"):
+        land(lake, contents[:2], 2, first_seq=7)
+    with pytest.raises(NotAReplay, match="with other rows"):
+        land(lake, [{"a": 1}, {"a": 2}, {"a": 4}], 2, first_seq=7)
+    assert land(lake, contents, 2, first_seq=7, tasks=3).replayed, "split otherwise"
+    assert rows(lake.table) == before
+    assert land(lake, contents, 3, first_seq=10).rows == 3
+
+
+def test_a_replay_may_open_what_could_not_be_decrypted(lake: Lake) -> None:
+    land(lake, [{"a": 1}, ValueError("no key")])
+    assert land(lake, [{"a": 1}, {"a": 2}]).replayed
+    with pytest.raises(NotAReplay, match="with other rows"):
+        land(lake, [{"a": 1}, {"a": 2}], first_seq=2)
+    assert (data(lake), quarantined(lake)) == ([{"a": 1}], [2])
+
+
+def test_the_plan_of_spark_tells_a_replay(lake: Lake) -> None:
+    """Retention may have taken rows meanwhile, and the same plan is the same batch."""
+    contents = [{"a": 1}, {"a": 2}, b"bad"]
+    for batch in range(2):
+        frame: Any = ArrowFrame(contents, 1 + 3 * batch)
+        landing._land(frame, lake, "q", batch, plan=7 + batch, follows=True)
+    fewer: Any = ArrowFrame(contents[1:], 5)
+    assert landing._land(fewer, lake, "q", 1, plan=8, follows=True).replayed
+    with pytest.raises(NotAReplay, match="with other rows"):
+        landing._land(fewer, lake, "q", 1, plan=9, follows=True)
+    with pytest.raises(MissingBatches, match=r"batch 3 .*its batches up to 1"):
+        landing._land(fewer, lake, "q", 3, plan=9, follows=True)
+    with pytest.raises(MissingBatches, match=r"batch 3 .*no batch of it.*new checkpoint"):
+        landing._land(fewer, Lake(lake.table + "2"), "q", 3, plan=9, follows=True)
+    assert (len(data(lake)), quarantined(lake)) == (4, [3, 6])
 
 
 def test_a_driver_that_dies_between_the_two_tables(
@@ -150,7 +195,7 @@ def test_a_driver_that_dies_between_the_two_tables(
 
 def test_a_batch_of_bad_records_alone_is_noted(lake: Lake) -> None:
     land(lake, [b"bad"])
-    assert LakeTable.open(lake.table).has("q", 0)
+    assert LakeTable.open(lake.table).last_batch("q") == 0
     before = committed(lake)
     assert land(lake, [b"bad"]).replayed
     assert committed(lake) == before

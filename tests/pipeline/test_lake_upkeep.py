@@ -52,7 +52,7 @@ def test_small_files_become_one_a_day(lake: Lake) -> None:
     assert (told.files_before, told.files_after, told.deleted) == (2 * BATCHES, 2, 0)
     assert rows(lake) == before
     assert rows(lake, version) == before, "whoever reads goes on with the files that it knows"
-    assert LakeTable.open(lake.table).has("q", BATCHES - 1), "and no batch is forgotten"
+    assert LakeTable.open(lake.table).last_batch("q") == BATCHES - 1, "and no batch is forgotten"
     land(lake, [{"n": 9}] * 3, BATCHES)
     assert len(rows(lake)) == len(before) + 3
     assert keep_up(lake.table).files_after == 2
@@ -125,4 +125,4 @@ def test_batches_are_remembered_beyond_a_checkpoint_of_delta(lake: Lake) -> None
     for file in Path(lake.table).glob("_delta_log/*.json"):
         if int(file.stem) < LakeTable.open(lake.table).delta.version():
             file.unlink()  # as Delta does when they are a month old
-    assert LakeTable.open(lake.table).has("q", BATCHES - 1)
+    assert LakeTable.open(lake.table).last_batch("q") == BATCHES - 1

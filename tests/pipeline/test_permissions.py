@@ -16,7 +16,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from shoal.base.errors import NotFound, NotPermitted
 from shoal.base.ids import StreamId
-from shoal.base.outbox_requests import EpochRequest, Row, SealedAttempt, SealRequest, StageRequest
+from shoal.base.outbox_requests import (
+    EpochRequest,
+    Fingerprint,
+    Row,
+    SealedAttempt,
+    SealRequest,
+    StageRequest,
+)
 from shoal.cli.gateway_opening import gateway_of
 from shoal.gateway.keys import KeyFile
 from shoal.identity import SeededEntropy
@@ -82,7 +89,7 @@ class Sink:
 
     async def seal(self, batch: int, epoch: int) -> int:
         """The driver's part; how many rows it published."""
-        request = SealRequest("q", epoch, batch, [SealedAttempt(0, 0, 1)])
+        request = SealRequest("q", epoch, batch, [SealedAttempt(0, 0, 1)], Fingerprint())
         answer = await self._with(lambda client: client.seal(request))
         rows: int = answer["rows"]
         return rows

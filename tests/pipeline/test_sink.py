@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -21,17 +21,21 @@ from shoal.base.outbox_requests import (
     CHUNK_BYTES,
     CHUNK_ROWS_MAX,
     EpochRequest,
+    Fingerprint,
     SealRequest,
 )
 from shoal.identity.stream_message import BINARY, CONTENT_BYTES_MAX, TEXT
 from shoal.pipeline.sinks.client import OutboxClient, OutboxRefused, OutboxUnavailable
 from shoal.pipeline.sinks.options import SinkOptions, check_columns, parse_options
 from shoal.pipeline.sinks.writer import (
+    BatchWriter,
     StagedTask,
+    StreamWriter,
     batch_writer,
     chunks_of,
     rows_of,
     seal_batch,
+    stage_task,
     stream_writer,
 )
 
@@ -56,7 +60,7 @@ def schema_of(**columns: str) -> Any:
 
 def test_options_are_read_in_any_case_and_those_of_spark_are_passed_over() -> None:
     given = {**GIVEN, "checkpointLocation": "/x", "PATIENCEseconds": "5"}
-    assert parse_options(given) == SinkOptions(GIVEN["outbox"], STREAM, GIVEN["token"], 5.0)  # type: ignore[arg-type]
+    assert parse_options(given) == SinkOptions(GIVEN["outbox"], STREAM, GIVEN["token"], 5.0, "/x")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +71,8 @@ def test_options_are_read_in_any_case_and_those_of_spark_are_passed_over() -> No
         ({"outbox": "127.0.0.1:7780"}, "write http://host:port"),
         ({"outbox": "http://u:p@host/x"}, "write http://host:port"),
         ({"stream": "alerts"}, "alerts"),
+        ({"stream": STREAM + "," + STREAM}, "one stream, without , and"),
+        ({"stream": STREAM + "/*"}, "one stream, without , and"),
         ({"patienceSeconds": "soon"}, "give seconds"),
     ],
 )
@@ -150,9 +156,12 @@ def test_chunks_are_bounded_in_rows_and_bytes_and_keep_the_order() -> None:
 
 
 @contextmanager
-def answering(*answers: tuple[int, Any]) -> Iterator[tuple[SinkOptions, list[tuple[str, str]]]]:
+def answering(
+    *answers: tuple[int, Any], bodies: list[bytes] | None = None
+) -> Iterator[tuple[SinkOptions, list[tuple[str, str]]]]:
     """A server that gives these answers, the last one for ever; what it was asked."""
     asked: list[tuple[str, str]] = []
+    heard = [] if bodies is None else bodies
     left = list(answers)
 
     class Handler(BaseHTTPRequestHandler):
@@ -160,7 +169,7 @@ def answering(*answers: tuple[int, Any]) -> Iterator[tuple[SinkOptions, list[tup
         disable_nagle_algorithm = True  # it answers in two writes: the second would wait 40 ms
 
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            heard.append(self.rfile.read(int(self.headers["Content-Length"])))
             asked.append((self.path, self.headers["Authorization"]))
             status, answer = left.pop(0) if len(left) > 1 else left[0]
             body = json.dumps(answer).encode()
@@ -219,7 +228,7 @@ def test_but_not_for_ever() -> None:
     clock = Clock()
     with answering(BUSY) as (options, _):
         client = client_of(replace(options, patience_s=20.0), clock)
-        with pytest.raises(OutboxUnavailable, match="full for 20 s"):
+        with pytest.raises(OutboxUnavailable, match="no room for 20 s: full"):
             client.take_epoch(EPOCH)
         client.close()
 
@@ -239,16 +248,93 @@ def test_a_refusal_is_said_at_once(status: int) -> None:
     with answering((status, {"error": "because"})) as (options, asked):
         client = client_of(options, clock)
         with pytest.raises(OutboxRefused, match="because") as caught:
-            client.seal(SealRequest("q", 1, 0, []))
+            client.seal(SealRequest("q", 1, 0, [], Fingerprint()))
         client.close()
     assert (caught.value.status, len(asked), clock.now_s) == (status, 1, 0)
+
+
+def test_a_batch_write_that_failed_gives_back_what_all_its_tasks_staged() -> None:
+    """Also of tasks that did not come to their end: no message tells of them."""
+    bodies: list[bytes] = []
+    with answering((200, {}), bodies=bodies) as (options, asked):
+        writer = BatchWriter(options)
+        writer.abort([None, None])
+        assert [path for path, _ in asked] == ["/outbox/discard"]
+    told = json.loads(bodies[0])
+    assert (told["query"], told["epoch"], told["batch"]) == (writer._query, 1, 0)
+    assert told["partition"] is None
+
+
+def test_a_streaming_batch_that_failed_is_given_back_as_well() -> None:
+    bodies: list[bytes] = []
+    with answering((200, {}), bodies=bodies) as (options, _):
+        StreamWriter(options).abort([None, StagedTask("q", 3, 7, 0, 5, 1, 1, 7)], 7)
+    told = json.loads(bodies[0])
+    assert (told["query"], told["epoch"], told["batch"]) == ("q", 3, 7)
+
+
+class Task:
+    """As much of Spark's TaskContext as a writer asks."""
+
+    def partitionId(self) -> int:  # noqa: N802
+        return 2
+
+    def taskAttemptId(self) -> int:  # noqa: N802
+        return 17
+
+
+def staged(options: SinkOptions, rows: Sequence[str | None]) -> StagedTask:
+    return stage_task(options, "q", "r", 0, [batch(value=list(rows))], once=False)
+
+
+def test_a_task_that_fails_takes_back_what_it_staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.pipeline.sinks.writer.TaskContext.get", Task)
+    bodies: list[bytes] = []
+    with answering((200, {"epoch": 4, "sealed": False}), bodies=bodies) as (options, asked):
+        with pytest.raises(UsageError, match="no value"):
+            staged(options, [*map(str, range(CHUNK_ROWS_MAX)), None])
+        assert [path for path, _ in asked] == [
+            f"/outbox/{w}" for w in ("epoch", "stage", "discard")
+        ]
+    told = json.loads(bodies[-1])
+    assert (told["epoch"], told["partition"], told["attempt"]) == (4, 2, 17)
+
+
+def test_a_replay_is_not_staged_and_yet_known_by_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.pipeline.sinks.writer.TaskContext.get", Task)
+    rows = list(map(str, range(3 * CHUNK_ROWS_MAX)))
+    with answering((200, {"epoch": 4, "sealed": False})) as (options, _):
+        first = staged(options, rows)
+    with answering((200, {"epoch": 5, "sealed": True})) as (options, asked):
+        again, other = staged(options, rows[::-1]), staged(options, rows[1:])
+        assert [path for path, _ in asked].count("/outbox/stage") == 2, "one chunk each was enough"
+    assert (first.chunks, again.chunks) == (3, 0)
+    assert (first.rows, first.digest) == (again.rows, again.digest)
+    assert first.digest != other.digest
+
+
+def test_a_seal_says_what_the_batch_is_made_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "7").write_text('v1\n{}\n{"a":1}')
+    bodies: list[bytes] = []
+    answer = {"rows": 0, "replayed": True, "changed": True}
+    with answering((200, answer), bodies=bodies) as (options, _):
+        writer = StreamWriter(replace(options, checkpoint=str(tmp_path)))
+        tasks = [StagedTask("q", 1, 7, task, 5, 1, 10, 2**256 - 1) for task in range(2)]
+        writer.commit(tasks, 7)
+    told = json.loads(bodies[0])["fingerprint"]
+    assert (told["rows"], told["digest"], told["source"]) == (20, "f" * 63 + "e", '{"a":1}')
+    assert len(told["plan"]) == 64
+    assert "those of the first time stand" in caplog.text
 
 
 def test_a_batch_is_sealed_by_what_its_tasks_said(tmp_path: Path) -> None:
     with answering((200, {"rows": 1, "replayed": False})) as (options, asked):
         seal_batch(options, [], 0)
         assert asked == [], "no task, no row"
-        seal_batch(options, [StagedTask("q", 1, 0, 0, 5, 1, 1), None], 0)
+        seal_batch(options, [StagedTask("q", 1, 0, 0, 5, 1, 1, 7), None], 0)
         assert [path for path, _ in asked] == ["/outbox/seal"]
         with pytest.raises(UsageError, match=r"epochs \[1, 2\]: another driver took over"):
-            seal_batch(options, [StagedTask("q", e, 0, 0, 5, 1, 1) for e in (1, 2)], 0)
+            seal_batch(options, [StagedTask("q", e, 0, 0, 5, 1, 1, 7) for e in (1, 2)], 0)

@@ -20,6 +20,8 @@ from shoal.pipeline.sources import leases
 from shoal.pipeline.sources.batch import BatchReader, RangePartition
 from shoal.pipeline.sources.leases import LeaseKeeper
 from shoal.pipeline.sources.ranges import LogRange, ranges_to
+from shoal.protocols.streams.history.kept import read_kept
+from shoal.storage.rows import ReplicaRow
 from tests.support.log_server import STREAM, LogServer, signed
 from tests.support.source_reads import Query, options, rows_of
 from tests.transport.recorder import until
@@ -180,3 +182,60 @@ def test_a_log_that_was_restored_from_an_old_copy_is_refused(a: LogServer) -> No
     query.at = Offset({0: PartitionOffset(a.store.log, 9)})
     with pytest.raises(UsageError, match="restored from an old copy"):
         query.run()
+
+
+def test_a_query_outlives_the_restore_of_its_storage_node(a: LogServer) -> None:
+    a.append(signed(n) for n in range(6))
+    query = Query(a)
+    query.run(limit=4)
+    assert query.got == list(range(6))
+    a.store.new_log(time_ns())  # what `shoal restore` does
+    a.append(signed(n) for n in range(6, 10))
+    query.run()
+    assert query.got == list(range(10))
+
+
+def test_a_query_that_has_more_than_the_backup_skips_nothing(a: LogServer) -> None:
+    """It has rows 4 and 5, the backup does not: seqs 5 and 6 of the old log are not given again."""
+    a.append(signed(n) for n in range(4))
+    query = Query(a)
+    query.at = Offset({0: PartitionOffset(a.store.log, 6)})
+    a.store.new_log(time_ns())
+    a.append(signed(n) for n in range(6, 10))
+    with pytest.raises(HistoryUnavailable, match=r"read along log .* up to 6.*none has all"):
+        query.run()
+    assert query.got == []
+    query.options = options(a, failOnDataLoss="false")
+    query.run()
+    assert query.got == list(range(6, 10))
+
+
+def test_a_query_waits_for_what_the_others_have_of_the_old_log(tmp_path: Path) -> None:
+    with LogServer(tmp_path / "a") as a, LogServer(tmp_path / "b") as b:
+        a.append(signed(n) for n in range(4))
+        a.die()
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        a.store.close()
+        (copy / "data.mdb").write_bytes((tmp_path / "a" / "data.mdb").read_bytes())
+        with LogServer(tmp_path / "a") as original:  # it went on after its backup
+            original.append(signed(n) for n in range(4, 6))
+            b.follow(original)
+            query = Query(original)
+            query.run()
+            old = original.store.log
+        with LogServer(copy) as restored:
+            assert restored.store.log == old
+            restored.store.new_log(time_ns())
+            restored.append(signed(n) for n in range(6, 9))
+            query.options = options(restored)
+            with pytest.raises(HistoryUnavailable, match="none has all of what was read"):
+                query.run()
+            page = b.store.log_read(old, STREAM, 0, 3, 10)
+            rows = [
+                ReplicaRow(row.seq, row.ingest_ns, row.id, read_kept(STREAM, row.signed).message)
+                for row in page.rows
+            ]
+            restored.store.append_replica(old, STREAM, 0, rows, time_ns())
+            query.run()
+            assert query.got == list(range(9))

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from shoal.base.errors import MalformedMessage, OversizedMessage
 from shoal.base.ids import NodeId
 from shoal.identity import PrivateKey, SeededEntropy
+from shoal.identity.session import NO_SESSION, begin_session
 from shoal.kernel.contact import Contact
 from shoal.kernel.disk import Disk
 from shoal.kernel.effects import Effect, OpenLink, Send
@@ -100,10 +101,13 @@ class World:
         disk: Disk | None = None,
         wanted_back: Sequence[type] = (),
         door: str = "0",
+        session_ms: int = 0,
     ) -> Inhabitant:
-        """A host with a key made of its name, which listens."""
+        """A host with a key made of its name, which listens; its session began at that time."""
         entropy = SeededEntropy(name)
-        credentials = Credentials(PrivateKey.generate(entropy), entropy, ("node",))
+        key = PrivateKey.generate(entropy)
+        session = begin_session(key, entropy, session_ms) if session_ms else NO_SESSION
+        credentials = Credentials(key, entropy, ("node",), session=session)
         node = credentials.key.address
         machines = machines or [Scripted(react=react)]
         host = RuntimeHost(
@@ -114,6 +118,7 @@ class World:
             limits=limits,
             disk=disk,
             wanted_back=dict.fromkeys(wanted_back, machines[0]),
+            session=session,
         )
         transport = MemoryTransport(credentials, host, transport_limits, network=self.network)
         inhabitant = Inhabitant(credentials, host, transport)

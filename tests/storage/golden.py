@@ -1,6 +1,7 @@
 """The golden store: python -m tests.storage.golden writes it, once for each format.
 
-Later versions open it, and go on with it. The files of an old format stay when a new one comes.
+Later versions open it, and go on with it. From the first release on the files of an old format stay
+when a new one comes.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ def fill(store: Store, owner: Store) -> None:
     rows = replica_rows(log_rows(owner, owner.log))
     store.append_replica(owner.log, STREAM, 0, rows, START_NS + 70)
     store.lease(Lease("query", store.log, STREAM, 0, 2, START_NS + 500), START_NS)
+    store.new_log(START_NS + 40)  # the clock has gone back
+    store.append([message(9)], START_NS + 45)
     store.retain(START_NS + 100)
 
 

@@ -54,6 +54,9 @@ class NaiveStore:
         self.holders: dict[MessageId, list[tuple[LogId, int]]] = {}
         self.leases: dict[tuple[str, LogId, Place], tuple[int, int]] = {}
         self.horizons: dict[Place, int] = {}
+        self.closed: list[LogId] = []
+        """Logs that were the own one."""
+        self.shared: dict[tuple[LogId, Place], int] = {}
 
     # Writing
 
@@ -121,6 +124,25 @@ class NaiveStore:
             replica = self.logs[log, place]
             replica.first = max(replica.first, seq + 1)
         self.horizons[place] = max(self.horizons.get(place, 0), row.id.timestamp_ms + 1)
+
+    def new_log(self, log: LogId, now_ns: int, *, keep_old: bool) -> None:
+        old, self.own = self.own, log
+        for (id, place), at in list(self.logs.items()):
+            if id != old:
+                continue
+            new = self.logs[log, place] = Log()
+            new.first, new.before = at.first, at.before
+            new.rows = [Row(r.id, r.seq, min(r.ingest_ns, now_ns), r.signed) for r in at.rows]
+            if not keep_old:
+                del self.logs[old, place]
+                continue
+            self.shared[old, place] = at.last
+            for row in at.after(at.first - 1):
+                self.holders.setdefault(row.id, []).append((old, row.seq))
+        if keep_old:
+            self.closed.append(old)
+        else:
+            self.leases = {key: at for key, at in self.leases.items() if key[1] != old}
 
     # Reading
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,13 @@ from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
 from shoal.protocols.streams.history.disk import (
     DISK_FAILED,
+    STORE_GONE,
     FindLast,
     KeptRow,
     MessageKey,
     ReplicaChange,
     ReplicaKey,
+    Retain,
     decode_answer,
     encode,
 )
@@ -36,7 +39,7 @@ from shoal.storage import ingest
 from shoal.storage.answers import LAST_STEPS_MAX, Answers
 from shoal.storage.config import StoreConfig
 from shoal.storage.disk import StoreDisk
-from shoal.storage.errors import StoreFull
+from shoal.storage.errors import StoreFull, StoreGone
 from shoal.storage.layout import Rotten
 from shoal.storage.reading import LastScan, Page, PageLimits
 from tests.storage.stage import (
@@ -319,3 +322,66 @@ def test_one_that_cannot_be_stored_does_not_cost_the_others_a_sync_each(disk: St
     assert [type(result) for result in results].count(StoreFailed) == 1
     assert isinstance(results[500], StoreFailed)
     assert append.call_count <= 2 * len(sent).bit_length()
+
+
+def test_a_disk_that_refuses_stores_nothing_and_still_answers(
+    disk: StoreDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another node writes under this log's name: a row here would have a number of a row there."""
+    before, later, copied = messages(3)
+    assert isinstance(work(disk, keep(before))[0], Stored)
+    disk.refuse("a newer session runs elsewhere")
+    for effect in (keep(later, "mine"), replica("theirs", copied)):
+        assert work(disk, effect) == [StoreFailed(effect.token, DISK_FAILED)]
+    assert disk.problem == disk.refused == "a newer session runs elsewhere"
+    assert "nothing can be stored" in caplog.text
+    (loaded,) = work(disk, Load(encode(Retain()), "retain"))
+    assert isinstance(loaded, Loaded)
+    assert loaded.value is not None
+    assert [head.last for head in disk.store.stream_heads(STREAM)[0].logs.values()] == [1]
+
+
+# A store that is not there any more
+
+
+@pytest.fixture(params=["folder deleted", "file deleted", "another file", "folder moved"])
+def lost(request: pytest.FixtureRequest, disk: StoreDisk, tmp_path: Path) -> StoreDisk:
+    """A store with a message whose folder somebody touched."""
+    assert work(disk, keep(message(0), 0)) == [Stored(0)]
+    folder = tmp_path / "s"
+    if request.param == "folder deleted":
+        shutil.rmtree(folder)
+    elif request.param == "folder moved":
+        folder.rename(tmp_path / "elsewhere")
+    else:
+        (folder / "data.mdb").unlink()
+        if request.param == "another file":
+            (folder / "data.mdb").write_bytes(b"")
+    return disk
+
+
+def test_nothing_is_stored_in_a_file_that_nobody_will_find(lost: StoreDisk) -> None:
+    """It was acknowledged, and gone after the next start."""
+    assert lost.problem is not None
+    assert "data.mdb is not there any more" in lost.problem, "before anything is asked"
+    results = work(lost, keep(message(1), 1), replica("replica", message(2)))
+    assert results == [StoreFailed(1, STORE_GONE), StoreFailed("replica", STORE_GONE)]
+
+
+def test_nor_is_it_read(lost: StoreDisk) -> None:
+    """What it answers would lack all that it cannot take."""
+    everything = ReadRange(9, STREAM, 0, None, None, None, None, None, 1000)
+    assert work(lost, Load(encode(everything), 0), Load(encode(Retain()), 1)) == [
+        Loaded(0, None),
+        Loaded(1, None),
+    ]
+    with pytest.raises(StoreGone):
+        lost.store.info()
+
+
+def test_a_store_that_is_put_back_goes_on(disk: StoreDisk, tmp_path: Path) -> None:
+    (tmp_path / "s").rename(tmp_path / "elsewhere")
+    assert work(disk, keep(message(0), 0)) == [StoreFailed(0, STORE_GONE)]
+    (tmp_path / "elsewhere").rename(tmp_path / "s")
+    assert work(disk, keep(message(0), 0)) == [Stored(0)]
+    assert disk.problem is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,8 @@ from shoal.kernel.inputs import Loaded, Stored, StoreFailed
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.disks import DisksBySlot
 from shoal.storage.errors import StoreError, StoreFormatUnknown, StoreFull, StoreInUse
-from shoal.storage.key_values import KEY_BYTES_MAX, KeyValueDisk, KeyValueFile
+from shoal.storage.key_values import KEY_BYTES_MAX, KeyValueDisk, KeyValueFile, space_key
+from shoal.storage.owned_file import mark_restored
 from shoal.storage.store import Store as MessageStore
 
 ALICE, BOB = NodeId(b"a" * 20), NodeId(b"b" * 20)
@@ -278,3 +280,44 @@ def test_nothing_that_was_stored_is_missing_after_kills(tmp_path: Path, seed: in
             assert value(disk, b"%d" % (found + 1)) is None
         last = found
     assert last > 6 * 16
+
+
+# Copies
+
+
+def test_a_copy_of_the_file_is_found_out_once(tmp_path: Path) -> None:
+    """A folder that was copied back holds what its node had said by then, not what it has since."""
+    with opened(tmp_path / "s") as disk:
+        assert not disk.file.restored
+        ask(disk, Store(b"k", b"1", "a"))
+    with opened(tmp_path / "s") as disk:
+        assert not disk.file.restored, "a restart is no copy"
+    shutil.copytree(tmp_path / "s", tmp_path / "copy")
+    for _ in range(2):  # until somebody has drawn the conclusion, crash or not
+        with opened(tmp_path / "copy") as disk:
+            assert disk.file.restored
+    with opened(tmp_path / "copy") as disk:
+        disk.file.settle_as(space_key(SPACES[2], b"r"))
+        assert not disk.file.restored
+        assert value(disk, b"r") == b"1"
+        assert value(disk, b"k") == b"1"
+    with opened(tmp_path / "copy") as disk:
+        assert not disk.file.restored
+    with opened(tmp_path / "s") as disk:
+        assert not disk.file.restored
+
+
+def test_a_copy_that_is_marked_is_one_whatever_its_inode_says(tmp_path: Path) -> None:
+    with opened(tmp_path / "s"):
+        pass
+    mark_restored(tmp_path / "s")
+    with opened(tmp_path / "s") as disk:
+        assert disk.file.restored
+
+
+def test_a_message_store_is_not_marked_by_that(tmp_path: Path) -> None:
+    with MessageStore(tmp_path / "s", SystemEntropy()) as store:
+        log = store.log
+    mark_restored(tmp_path / "s")
+    with MessageStore(tmp_path / "s", SystemEntropy()) as store:
+        assert store.log == log

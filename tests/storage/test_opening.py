@@ -150,8 +150,18 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path / "a"), max_dbs=16) as environment:
         meta = environment.open_db(b"meta", create=False)
         with environment.begin(db=meta, write=True) as txn:
-            txn.put(b"format", (2).to_bytes(4))
-    with pytest.raises(StoreFormatUnknown, match=r"data.mdb has format 2, .* up to 1: upgrade"):
+            txn.put(b"format", (3).to_bytes(4))
+    with pytest.raises(StoreFormatUnknown, match=r"data.mdb has format 3, .* up to 2: upgrade"):
+        open_store(tmp_path / "a")
+
+
+def test_the_format_before_is_refused(tmp_path: Path) -> None:
+    open_store(tmp_path / "a").close()
+    with lmdb.open(str(tmp_path / "a"), max_dbs=16) as environment:
+        meta = environment.open_db(b"meta", create=False)
+        with environment.begin(db=meta, write=True) as txn:
+            txn.put(b"format", (1).to_bytes(4))
+    with pytest.raises(StoreFormatUnknown, match=r"has format 1, .* reads 2 alone: move it away"):
         open_store(tmp_path / "a")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,11 +13,14 @@ import pytest
 
 from shoal.base.errors import NotFound, UsageError
 from shoal.base.ids import NodeId, StreamId
+from shoal.base.outbox_requests import Fingerprint
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import SeededEntropy
 from shoal.identity.stream_message import Position
 from shoal.storage.errors import (
     Fenced,
+    NotAReplay,
+    NotStaged,
     OutboxFull,
     OutboxTooSmall,
     StoreDamaged,
@@ -46,8 +50,10 @@ def stage(
     chunk: int = 0,
     stream: int = 0,
     now_ns: int = NOW_NS,
+    attempt: int = 0,
+    query: str = "q",
 ) -> bool:
-    at = ChunkPlace("q", 1, batch, task, 0, chunk)
+    at = ChunkPlace(query, 1, batch, task, attempt, chunk)
     return box.stage(at, {stream: [(1, row) for row in rows]}, now_ns)
 
 
@@ -132,6 +138,34 @@ def test_what_was_not_sent_for_long_gets_a_new_time_and_what_may_have_been_keeps
     assert sent(box, behind.place).first > behind.first
 
 
+def test_a_restored_outbox_sends_nothing_under_another_place_than_its_original_did(
+    tmp_path: Path,
+) -> None:
+    """The original sent it after the backup; storage nodes know it by its place."""
+    box = opened(tmp_path / "box")
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    for task in range(3):
+        stage(box, [b"a", b"b"], task=task)
+    box.seal("q", 1, 0, [Attempt(task, 0, 1) for task in range(3)], NOW_NS)
+    done = sent(box)
+    box.done(done.query, done.place)
+    box.close()
+    shutil.copytree(tmp_path / "box", tmp_path / "copy")
+    box = opened(tmp_path / "box")
+    second = sent(box)
+    third = sent(box, second.place)
+    box.close()
+    later_ns = NOW_NS + 24 * 3600 * S_NS
+    box = opened(tmp_path / "copy")
+    assert sent(box, now_ns=later_ns) == second
+    assert sent(box, second.place, later_ns) == third
+    stage(box, [b"c"], batch=1)
+    box.seal("q", 1, 1, [Attempt(0, 0, 1)], later_ns)
+    new = sent(box, third.place, later_ns)
+    assert (new.first, new.previous) == (Position(later_ns // MS_NS, 0), Position(NOW_MS, 5))
+    box.close()
+
+
 def test_a_query_keeps_its_stream_and_names_are_checked(box: Outbox) -> None:
     with pytest.raises(UsageError, match="start it with a new checkpoint"):
         box.take_epoch("q", "r2", StreamId(STREAM + "/other"), False, NOW_NS)
@@ -169,22 +203,200 @@ def test_a_full_outbox_has_room_again_when_something_is_done_with(tmp_path: Path
     assert stage(box, [b"y" * 150], batch=1)
 
 
-def test_leftovers_of_attempts_that_do_not_count_are_swept_up_in_steps(tmp_path: Path) -> None:
-    box = opened(tmp_path / "box", sweep_max=2)
-    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+def test_what_does_not_count_goes_with_its_batch_or_its_run(box: Outbox) -> None:
     for task in range(5):
         stage(box, [b"speculative"], task=task)
     stage(box, [b"of the next batch"], batch=1)
     left = box.size_bytes
     box.seal("q", 1, 0, [], NOW_NS)
-    steps = 1
-    while box.sweep(NOW_NS):
-        steps += 1
-    assert steps == 3
     assert 0 < box.size_bytes < left
     box.take_epoch("q", "r2", STREAM, False, NOW_NS)
-    box.sweep(NOW_NS)
     assert box.size_bytes == 0, "what an old driver staged is of no use either"
+
+
+def test_what_a_dead_job_left_is_swept_up_in_steps(tmp_path: Path) -> None:
+    box = opened(tmp_path / "box", sweep_max=2)
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    for task in range(5):
+        stage(box, [b"left behind"], task=task)
+    steps = 1
+    while box.sweep(NOW_NS + 2 * box.config.staged_ns):
+        steps += 1
+    assert (steps, box.size_bytes) == (3, 0)
+
+
+# Replays
+
+
+def sealed_up_to(box: Outbox, last: int, of: Fingerprint) -> None:
+    for batch in range(last + 1):
+        stage(box, [b"row of %d" % batch], batch=batch)
+        box.seal("q", 1, batch, [Attempt(0, 0, 1)], NOW_NS, of)
+
+
+def test_an_older_batch_is_an_error_and_not_a_replay(box: Outbox) -> None:
+    """A checkpoint that was restored gives known numbers to new rows: they would be lost."""
+    sealed_up_to(box, 5, Fingerprint(1, "d", "", '{"v":1,"p":{}}'))
+    for attempt in (
+        lambda: stage(box, [b"new"], batch=3),
+        lambda: box.seal("q", 1, 3, [], NOW_NS, Fingerprint(1, "d")),
+    ):
+        with pytest.raises(NotAReplay, match=r"batch 3 of query q is older .* 5, .*") as caught:
+            attempt()
+        assert "Restore the newest checkpoint" in str(caught.value)
+        assert 'with startingOffsets = {"v":1,"p":{}}' in str(caught.value)
+    assert box.query_state("q").source == '{"v":1,"p":{}}'
+    assert stage(box, [b"new"], batch=6)
+
+
+@pytest.mark.parametrize(
+    ("sealed", "comes", "replayed"),
+    [
+        (("a", "", ""), ("a", "", ""), True),
+        (("a", "", ""), ("b", "", ""), False),
+        (("a", "p1", "s1"), ("a", "p2", "s1"), True),
+        (("a", "p1", "s1"), ("a", "p2", "s2"), False),
+        (("a", "p1", "s1"), ("a", "", ""), True),
+        (("a", "p1", "s1"), ("b", "", ""), False),
+        (("a", "p1", "s1"), ("b", "p2", "s1"), False),
+        (("a", "p1", "s1"), ("b", "p1", "s1"), True),  # its rows are other ones each time it runs
+    ],
+)
+def test_the_last_number_again_has_to_be_the_same_batch(
+    tmp_path: Path,
+    sealed: tuple[str, str, str],
+    comes: tuple[str, str, str],
+    replayed: bool,
+) -> None:
+    box = opened(tmp_path / "box")
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    sealed_up_to(box, 1, Fingerprint(1, *sealed))
+    box.close()
+    box = opened(tmp_path / "box")
+    box.take_epoch("q", "r2", STREAM, False, NOW_NS)
+    at = ChunkPlace("q", 2, 1, 0, 9, 0)
+    assert not box.stage(at, {0: [(1, b"again")]}, NOW_NS)
+    if replayed:
+        answer = box.seal("q", 2, 1, [], NOW_NS, Fingerprint(1, *comes))
+        assert (answer.replayed, answer.changed) == (True, sealed[0] != comes[0])
+    else:
+        with pytest.raises(NotAReplay, match="batch 1 of query q was sealed with 1 rows"):
+            box.seal("q", 2, 1, [], NOW_NS, Fingerprint(1, *comes))
+    assert box.waiting_parts() == 2
+    box.close()
+
+
+# Room
+
+
+def room_for(tmp_path: Path, size_bytes_max: int, *queries: str) -> Outbox:
+    box = opened(tmp_path / "box", size_bytes_max=size_bytes_max)
+    for query in queries:
+        box.take_epoch(query, "r1", STREAM, False, NOW_NS)
+    return box
+
+
+def test_a_job_that_failed_gives_back_all_that_its_tasks_handed_in(tmp_path: Path) -> None:
+    box = room_for(tmp_path, 1_000, "q")
+    for task in range(4):
+        stage(box, [b"x" * 190], task=task)
+    box.discard("q", 1, 0)
+    assert box.size_bytes == 0
+    for late in (0, 9):  # a task that has not heard of it yet
+        with pytest.raises(Fenced, match="given up by its driver"):
+            stage(box, [b"late"], attempt=late)
+    assert stage(box, [b"x" * 190], batch=1)
+
+
+def test_two_writers_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """Each needs more than half of the room: one is completed, then the other."""
+    box = room_for(tmp_path, 1_000, "a", "b")
+    stage(box, [b"x" * 90], query="a")  # both fit into what all share
+    stage(box, [b"x" * 20], query="b")
+    for chunk in range(1, 6):
+        stage(box, [b"x" * 100], query="a", chunk=chunk)
+        with pytest.raises(OutboxFull) as caught:
+            stage(box, [b"y" * 100], query="b", chunk=1, now_ns=NOW_NS + 3 * S_NS)
+    said = str(caught.value)
+    assert "held by batch 0 of query a (" in said
+    assert "3 s ago" in said
+    assert '{"query": "a", "epoch": 1, "batch": 0} gives the room back' in said
+    assert "storage" not in said
+    holder = box.holder()
+    assert holder is not None
+    assert (holder.query, holder.batch) == ("a", 0)
+    box.seal("a", 1, 0, [Attempt(0, 0, 6)], NOW_NS)
+    for chunk in range(1, 4):
+        stage(box, [b"y" * 100], query="b", chunk=chunk)
+    with pytest.raises(OutboxFull, match="sealed and not yet published") as full:
+        stage(box, [b"y" * 100], query="b", chunk=4)
+    assert full.value.publishing
+    sending, place = None, -1
+    while box.waiting():
+        sending = sent(box, place)
+        box.done(sending.query, sending.place)
+        place = sending.place
+    for chunk in range(1, 6):
+        stage(box, [b"y" * 100], query="b", chunk=chunk)
+    assert box.seal("b", 1, 0, [Attempt(0, 0, 6)], NOW_NS).rows == 6
+    assert box.holder() is None
+
+
+def test_small_batches_go_on_beside_a_large_one_and_after_a_restart(tmp_path: Path) -> None:
+    box = room_for(tmp_path, 1_000, "large", "small", "other")
+    for chunk in range(8):
+        stage(box, [b"x" * 100], query="large", chunk=chunk)
+    for batch in range(5):
+        stage(box, [b"y" * 50], query="small", batch=batch)
+        box.seal("small", 1, batch, [Attempt(0, 0, 1)], NOW_NS)
+        sending = box.begin(box.waiting()[0], -1, NOW_NS)
+        assert sending is not None
+        box.done(sending.query, sending.place)
+    box.close()
+    box = opened(tmp_path / "box", size_bytes_max=1_000)
+    with pytest.raises(OutboxFull, match="of query large"):
+        stage(box, [b"z" * 200], query="other")
+    box.discard("large", 1, 0)
+    assert stage(box, [b"z" * 200], query="other")
+
+
+def test_attempts_of_a_task_count_once(tmp_path: Path) -> None:
+    """The third attempt of a job whose rows fit; what Spark commits is what is sealed."""
+    box = room_for(tmp_path, 1_000, "q")
+    for attempt in range(5):
+        for chunk in range(4):
+            rows = [b"%d %d " % (attempt, chunk) + b"x" * 90]
+            assert stage(box, rows, attempt=attempt, chunk=chunk)
+    assert box.size_bytes < 450
+    on_disk = sum(1 for _ in box._file.read(lambda txn: list(txn.cursor(db=box._file.rows))))
+    assert on_disk == 8, "older attempts are gone"
+    with pytest.raises(NotStaged, match="newer attempts took its place"):
+        stage(box, [b"late"], attempt=1, chunk=4)
+    assert box.seal("q", 1, 0, [Attempt(0, 3, 4)], NOW_NS).rows == 4
+    assert sent(box).rows[0][1].startswith(b"3 0 ")
+    assert box._file.read(lambda txn: txn.stat(box._file.rows))["entries"] == 4
+
+
+def test_of_two_copies_of_a_task_either_may_come_first(tmp_path: Path) -> None:
+    """Speculation: both go on to their end, and the one that Spark takes is the older one."""
+    box = room_for(tmp_path, 1_000, "q")
+    for chunk in range(3):
+        stage(box, [b"slow %d" % chunk], attempt=1, chunk=chunk)
+        stage(box, [b"quick %d" % chunk], attempt=2, chunk=chunk)
+    assert box.seal("q", 1, 0, [Attempt(0, 1, 3)], NOW_NS).rows == 3
+    assert sent(box).rows == [(1, b"slow 0")]
+    assert box._file.read(lambda txn: txn.stat(box._file.rows))["entries"] == 3
+
+
+def test_a_task_that_failed_takes_back_its_own_rows_only(tmp_path: Path) -> None:
+    box = room_for(tmp_path, 1_000, "q")
+    stage(box, [b"x" * 100], task=0)
+    stage(box, [b"x" * 100], task=1, attempt=1)
+    left = box.size_bytes
+    box.discard_attempt("q", 1, 0, 1, 1)
+    assert 0 < box.size_bytes < left
+    stage(box, [b"y"], task=1, attempt=2)
+    assert box.seal("q", 1, 0, [Attempt(0, 0, 1), Attempt(1, 2, 1)], NOW_NS).rows == 2
 
 
 def test_what_a_dead_job_staged_goes_by_age_and_a_batch_write_is_forgotten(tmp_path: Path) -> None:

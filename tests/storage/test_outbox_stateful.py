@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shoal.base.ids import NodeId, StreamId
+from shoal.base.outbox_requests import Fingerprint
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import SeededEntropy
 from shoal.identity.stream_message import Position
 from shoal.storage.config import StoreConfig
-from shoal.storage.errors import Fenced, NotStaged, OutboxFull, OutboxTooSmall
+from shoal.storage.errors import Fenced, NotAReplay, NotStaged, OutboxFull, OutboxTooSmall
 from shoal.storage.outbox import Outbox
 from shoal.storage.outbox_types import Attempt, ChunkPlace, OutboxConfig, Sending
 
@@ -44,6 +45,8 @@ class _Model(msgspec.Struct):
     run: str = ""
     past: list[str] = []
     batch: int = -1
+    fingerprint: Fingerprint = Fingerprint()
+    given_up: tuple[int, int] = (0, 0)
     sealed: list[tuple[int, bytes]] = []
     """Partition and content of each row that counts, in order of sealing."""
     done: list[tuple[int, bytes]] = []
@@ -60,7 +63,7 @@ class OutboxLife(RuleBasedStateMachine):
         self.models = {query: _Model() for query in QUERIES}
         self.staged: dict[Place, list[list[tuple[int, bytes]]]] = {}
         self.lost: set[Place] = set()
-        """Staged so long ago that it may have been swept up."""
+        """Staged so long ago that it may have been swept up, or followed by newer attempts."""
         self.ids: dict[tuple[str, int, Position], tuple[bytes, Position | None]] = {}
         """What each position that may have been sent stands for, and what it names as previous."""
         self.heads: dict[tuple[str, int], Position] = {}
@@ -92,15 +95,15 @@ class OutboxLife(RuleBasedStateMachine):
             assert epoch == model.epoch + 1
             if model.run:
                 model.past.append(model.run)
-            model.epoch, model.run = epoch, run
+            model.epoch, model.run, model.given_up = epoch, run, (0, 0)
         assert epoch == model.epoch
 
     @rule(
         query=st.sampled_from(QUERIES),
         behind=st.integers(0, 1),
-        ahead=st.integers(0, 2),
+        ahead=st.integers(-1, 2),
         partition=st.integers(0, 1),
-        attempt=st.integers(0, 1),
+        attempt=st.integers(0, 2),
         partitions=st.lists(st.integers(0, 1), max_size=4),
     )
     def stage(
@@ -125,10 +128,25 @@ class OutboxLife(RuleBasedStateMachine):
             with pytest.raises(Fenced, match=f"this is epoch {epoch}"):
                 self.outbox.stage(at, groups, self.now_ns)
             return
+        if batch < model.batch or model.given_up == (epoch, batch):
+            with pytest.raises((NotAReplay, Fenced), match=r"older than|was given up"):
+                self.outbox.stage(at, groups, self.now_ns)
+            return
+        others = [p for p in self.staged if p[:4] == place[:4] and p != place]
+        if place not in self.staged and len(others) >= CONFIG.attempts_max:
+            self.lost |= set(others)
         try:
             taken = self.outbox.stage(at, groups, self.now_ns)
-        except (OutboxFull, OutboxTooSmall):
-            assert self.outbox.size_bytes > CONFIG.size_bytes_max - 100
+        except OutboxTooSmall:
+            return
+        except OutboxFull as error:
+            if error.publishing:
+                assert self.outbox.size_bytes > CONFIG.size_bytes_max - 100
+            else:
+                assert self.outbox.holder() is not None
+            return
+        except NotStaged:
+            assert place in self.lost
             return
         assert taken == (batch > model.batch)
         if taken:
@@ -140,10 +158,13 @@ class OutboxLife(RuleBasedStateMachine):
     @rule(
         query=st.sampled_from(QUERIES),
         behind=st.integers(0, 1),
-        ahead=st.integers(0, 2),
+        ahead=st.integers(-1, 2),
+        other=st.booleans(),
         attempts=st.lists(st.integers(0, 1), max_size=2),
     )
-    def seal(self, query: str, behind: int, ahead: int, attempts: list[int]) -> None:
+    def seal(
+        self, query: str, behind: int, ahead: int, attempts: list[int], other: bool = True
+    ) -> None:
         model = self.models[query]
         if model.epoch == 0:
             return
@@ -154,12 +175,22 @@ class OutboxLife(RuleBasedStateMachine):
             with pytest.raises(Fenced):
                 self.outbox.seal(query, epoch, batch, wanted, self.now_ns)
             return
+        self.rows += other
+        fingerprint = Fingerprint(self.rows, "digest") if other else model.fingerprint
+        if batch < model.batch or (batch == model.batch and fingerprint != model.fingerprint):
+            with pytest.raises(NotAReplay, match="new checkpoint"):
+                self.outbox.seal(query, epoch, batch, wanted, self.now_ns, fingerprint)
+            return
+        if model.given_up == (epoch, batch):
+            with pytest.raises(Fenced, match="was given up"):
+                self.outbox.seal(query, epoch, batch, wanted, self.now_ns, fingerprint)
+            return
         if batch > model.batch and wanted:
             missing = [*wanted[:-1], msgspec.structs.replace(wanted[-1], chunks=99)]
             with pytest.raises(NotStaged, match="run the batch again"):
                 self.outbox.seal(query, epoch, batch, missing, self.now_ns)
         try:
-            answer = self.outbox.seal(query, epoch, batch, wanted, self.now_ns)
+            answer = self.outbox.seal(query, epoch, batch, wanted, self.now_ns, fingerprint)
         except NotStaged:
             assert any(place in self.lost for place in places), "only what was swept is missing"
             return
@@ -168,9 +199,9 @@ class OutboxLife(RuleBasedStateMachine):
             rows = [r for place in places for chunk in self.staged.get(place, []) for r in chunk]
             assert answer.rows == len(rows)
             model.sealed += rows
-            model.batch = batch
-            for place in places:
-                self.staged.pop(place, None)
+            model.batch, model.fingerprint = batch, fingerprint
+            for place in [p for p in self.staged if p[:3] == (query, epoch, batch)]:
+                del self.staged[place]
 
     @rule(
         query=st.sampled_from(QUERIES),
@@ -189,6 +220,8 @@ class OutboxLife(RuleBasedStateMachine):
         if model.epoch == 0:
             return
         self.outbox.discard(query, model.epoch, batch)
+        if batch > model.batch:
+            model.given_up = model.epoch, batch
         for place in [p for p in self.staged if p[:3] == (query, model.epoch, batch)]:
             del self.staged[place]
 
@@ -236,10 +269,21 @@ class OutboxLife(RuleBasedStateMachine):
             assert previous is None or previous < at
             previous = at
 
+    @rule(query=st.sampled_from(QUERIES), partition=st.integers(0, 1), attempt=st.integers(0, 2))
+    def fail_task(self, query: str, partition: int, attempt: int) -> None:
+        """An attempt takes back what it has handed in."""
+        model = self.models[query]
+        if model.epoch:
+            batch = model.batch + 1
+            self.outbox.discard_attempt(query, model.epoch, batch, partition, attempt)
+            self.lost.add((query, model.epoch, batch, partition, attempt))
+
     @rule()
     def crash(self) -> None:
         self.outbox.close()
         self.outbox = self._open()
+        for model in self.models.values():
+            model.given_up = (0, 0)
 
     # What holds
 

@@ -45,9 +45,11 @@ CONFIG = StoreConfig(
 )
 PLACES: list[Place] = [(STREAM, 0), (STREAM, 1), (OTHER, 0)]
 LOGS = [UUID(int=0xA), UUID(int=0xB)]
+CLOSED_MAX = 3
 
 places = st.sampled_from(PLACES)
 logs = st.sampled_from(LOGS)
+own_logs = st.integers(0, CLOSED_MAX)
 times = st.sampled_from([0, 1, 2, 59_999, 60_000, 180_000])
 publishers = st.sampled_from([ALICE, BOB])
 chains = st.sampled_from(["c", "cc"])
@@ -79,6 +81,7 @@ class StoreLife(RuleBasedStateMachine):
         self.store = open_store(self.folder, CONFIG)
         self.naive = NaiveStore(self.store.log)
         self.now_ns = START_NS
+        self.opened = 0
         self.elsewhere: dict[tuple[LogId, Place], list[Row]] = {}
         """What the other nodes have in their logs."""
 
@@ -153,20 +156,23 @@ class StoreLife(RuleBasedStateMachine):
             if not step.more:
                 break
         assert removed == self.naive.retain(self.now_ns, AGE_NS)
-        available = [len(log.after(log.first - 1)) for log in self.naive.logs.values()]
+        available = [
+            len(log.after(max(log.first - 1, self.naive.shared.get(key, 0))))
+            for key, log in self.naive.logs.items()
+        ]
         assert kept_rows(self.store) == sum(available), "and the rest is swept"
 
     @rule(
         holder=st.sampled_from(["x", "y"]),
-        log=logs | st.none(),
+        log=logs | own_logs,
         place=places,
         after_seq=st.integers(0, 10),
         lasts_ns=st.integers(1, 100),
     )
     def lease(
-        self, holder: str, log: LogId | None, place: Place, after_seq: int, lasts_ns: int
+        self, holder: str, log: LogId | int, place: Place, after_seq: int, lasts_ns: int
     ) -> None:
-        log = log or self.store.log
+        log = self.log_of(log)
         held = self.naive.log(log, place)
         expires_ns = self.now_ns + lasts_ns
         taken = Lease(holder, log, *place, after_seq, expires_ns)
@@ -188,8 +194,23 @@ class StoreLife(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         self.store.close()
-        self.store = open_store(self.folder, CONFIG, seed="other entropy")
+        self.opened += 1
+        self.store = open_store(self.folder, CONFIG, seed=f"opened {self.opened}")
         assert self.store.log == self.naive.own
+
+    @rule(keep_old=st.sampled_from([True, True, False]), elapsed_ns=st.integers(-30, 30))
+    def new_log(self, keep_old: bool, elapsed_ns: int) -> None:
+        if len(self.naive.closed) == CLOSED_MAX:
+            return
+        log = self.store.new_log(self.now_ns + elapsed_ns, keep_old=keep_old)
+        self.naive.new_log(log, self.now_ns + elapsed_ns, keep_old=keep_old)
+        assert self.store.log == log
+
+    def log_of(self, drawn: LogId | int) -> LogId:
+        """The log of another node, the own one, or one that was."""
+        if not isinstance(drawn, int):
+            return drawn
+        return [*self.naive.closed, *[self.naive.own] * (CLOSED_MAX + 1)][drawn]
 
     # What is read
 
@@ -217,24 +238,24 @@ class StoreLife(RuleBasedStateMachine):
         assert rows_of(self.store.last(*place, n, publisher)) == expected
 
     @rule(
-        log=logs | st.none(),
+        log=logs | own_logs,
         place=places,
         after_seq=st.integers(0, 12),
         limit=st.integers(1, 5),
-        other=logs | st.none(),
+        other=logs | own_logs,
         up_to=st.integers(0, 6),
     )
     def read_log(
         self,
-        log: LogId | None,
+        log: LogId | int,
         place: Place,
         after_seq: int,
         limit: int,
-        other: LogId | None,
+        other: LogId | int,
         up_to: int,
     ) -> None:
-        log = log or self.store.log
-        minus = {other or self.store.log: up_to} if up_to else {}
+        log = self.log_of(log)
+        minus = {self.log_of(other): up_to} if up_to else {}
         expected = self.naive.log(log, place)
         left_out = [self.naive.log(known, place) for known in minus]
         if expected is None or None in left_out:
@@ -260,9 +281,9 @@ class StoreLife(RuleBasedStateMachine):
                 through = page.through
             assert rows == self.naive.minus(expected.after(after_seq), minus)
 
-    @rule(log=logs | st.none(), place=places, elapsed_ns=st.integers(-150, 50))
-    def find_by_time(self, log: LogId | None, place: Place, elapsed_ns: int) -> None:
-        log = log or self.store.log
+    @rule(log=logs | own_logs, place=places, elapsed_ns=st.integers(-150, 50))
+    def find_by_time(self, log: LogId | int, place: Place, elapsed_ns: int) -> None:
+        log = self.log_of(log)
         expected = self.naive.log(log, place)
         if expected is None:
             return

@@ -191,9 +191,15 @@ class Library:
         config: ClientConfig | None = None,
         beside: Sequence[Machine] = (),
         partitions: int = 1,
+        named: Sequence[NodeId] = (),
     ) -> None:
+        """`named` are the storage nodes in the settings of the reader."""
         trackers = (contact(TRACKER),)
-        self.client = HistoryClient(ME, lambda _: trackers, config, lambda _: partitions)
+        contacts = tuple(contact(id) for id in named)
+        self.client = HistoryClient(
+            ME, lambda _: trackers, config, lambda _: partitions, named=lambda _: contacts
+        )
+        self.tracker_answers = True
         self.host = FakeHost(ME, [self.client, *beside])
         self.host.time_ns = NOW_NS
         self.keepers = dict(zip((ONE, TWO), keepers, strict=False))
@@ -278,6 +284,8 @@ class Library:
         self.host.link_opened(peer) if up else self.host.dial_failed(peer, "refused")
 
     def _deliver(self, peer: NodeId, message: Any) -> None:
+        if isinstance(message, FindStorage) and not self.tracker_answers:
+            return
         if isinstance(message, FindStorage):
             # This reader's number is odd: it begins at the second of two.
             contacts = tuple(contact(id) for id in reversed(self.storage))

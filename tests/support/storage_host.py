@@ -47,6 +47,7 @@ class StorageHost(FakeHost):
         permissions: bool = False,
         permits: Permits = lambda _: False,
         signed: Callable[[Verify], bool] = is_signed,
+        trackers: Sequence[NodeId] = (),
     ) -> None:
         """`signed` checks signatures: with topics they are real ones."""
         self._signed = signed
@@ -69,6 +70,8 @@ class StorageHost(FakeHost):
             access,
             self.sync.is_behind,
             self.sync.missed,
+            self.sync.stored,
+            lambda peer: peer in trackers,
             replicas=self.sync.replicas,
         )
         self.exchange: Callable[[], bool] = lambda: False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -143,5 +144,37 @@ def test_a_pinned_topic_is_kept_by_a_node_that_nobody_subscribes_at(tmp_path: Pa
                 assert not keeper.topics.machine.topics[topic.id].pinned
                 await kept.pin()
             assert first.topics is not None
+
+    run(main())
+
+
+# Copies
+
+
+def test_an_author_that_goes_on_from_an_older_copy_follows_what_it_published_since(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        town = TopicTown(tmp_path, "first")
+        async with town.open("first"), town.open("second"), town.open("reader") as reader:
+            async with town.open("author", disk=True) as author:
+                topic = await author.create_topic("news")
+                await publish(topic, *numbers(3))
+                await (await topic.publish(b"3")).stored(2)
+            shutil.copytree(tmp_path / "topics-author", tmp_path / "backup")
+            async with town.open("author", disk=True) as author:
+                topic = await author.topic(topic.cid)
+                await publish(topic, b"4")
+                last = await topic.publish(b"5")
+                await last.stored(2)
+            shutil.rmtree(tmp_path / "topics-author")
+            (tmp_path / "backup").rename(tmp_path / "topics-author")
+            theirs = await reader.topic(topic.cid)
+            async with theirs.subscribe(start=last.checkpoint) as events:
+                async with town.open("author", disk=True) as author:
+                    again = await (await author.topic(topic.cid)).publish(b"6")
+                    assert again.parent == last.cid
+                    (event,) = await take(events, 1)
+                assert (event.payload, event.gap_before) == (b"6", False)
 
     run(main())

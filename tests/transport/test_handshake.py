@@ -164,7 +164,9 @@ def test_a_point_that_gives_no_secret_is_refused() -> None:
 
 def test_a_later_version_may_append_fields() -> None:
     dialler, acceptor = pair()
-    dialler.hello = msgspec.msgpack.encode([*msgspec.msgpack.decode(dialler.hello), "more", 7])
+    record = [5, b""]
+    fields = [*msgspec.msgpack.decode(dialler.hello), record, "more", 7]
+    dialler.hello = msgspec.msgpack.encode(fields)
     complete(dialler, acceptor)
 
 

@@ -11,6 +11,7 @@
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
     │   └── HistoryIncomplete  some did not: what the others have was given, and there may be more
     ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
+    ├── SessionReplaced       a newer session of this node's key runs elsewhere
     ├── SearchUnavailable      the search network, or a node in it, cannot be reached
     ├── RegistryUnavailable    the registry's chain cannot be reached, or what is known of it is old
     ├── RegistryDamaged        an embedded registry's file that cannot be used
@@ -76,6 +77,10 @@ class TopicUnavailable(ShoalError):
         super().__init__(text)
         self.replicas = replicas
         """How many other nodes keep the event, if that was the question."""
+
+
+class SessionReplaced(ShoalError):
+    """A newer session of this node's key runs elsewhere: this one publishes and keeps nothing."""
 
 
 class SearchUnavailable(ShoalError):

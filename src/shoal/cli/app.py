@@ -29,6 +29,7 @@ from shoal.cli.registry import registry
 from shoal.cli.report import report
 from shoal.cli.search import search, watch
 from shoal.cli.serve import serve
+from shoal.cli.storage import storage
 from shoal.cli.stream import stream
 from shoal.cli.topic import topic
 from shoal.cli.up import up
@@ -57,6 +58,7 @@ app.add_typer(key, name="key")
 app.command()(doctor)
 app.command()(backup)
 app.command()(restore)
+app.add_typer(storage, name="storage")
 app.command()(completion)
 app.add_typer(gateway, name="gateway")
 lab.command()(report)

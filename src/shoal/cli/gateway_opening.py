@@ -6,6 +6,7 @@ import os
 import ssl
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from urllib.parse import urlsplit
 
 from shoal.base.errors import ConfigError
@@ -13,6 +14,7 @@ from shoal.base.ids import parse_stream_id
 from shoal.cli.gateway_doors import doors_of
 from shoal.gateway import Gateway, GatewayConfig
 from shoal.gateway.log import Logs
+from shoal.gateway.metrics import Gauge
 from shoal.gateway.mqtt.bridge import Bridge, BridgeConfig, Mapped
 from shoal.gateway.mqtt.packets import Credentials
 from shoal.gateway.mqtt.session import Address
@@ -57,7 +59,35 @@ def gateway_of(
         bridge=bridge,
         config=config_of(node.network, section),
         extras=extras,
+        gauges=partial(gauges_of, node),
     )
+
+
+def gauges_of(node: Node) -> list[Gauge]:
+    """What a node tells of itself beside what the gateway counts."""
+    gauges: list[Gauge] = []
+    if node.storage is not None:
+        copies = node.storage.sync.copies()
+        gauges += [
+            Gauge(
+                "storage_single_copies",
+                "Messages of the own log that no other storage node has said that it has.",
+                copies.single,
+            ),
+            Gauge(
+                "storage_missing_copies",
+                "Copies of messages of the own log that other storage nodes have not said that"
+                " they have.",
+                copies.missing,
+            ),
+            Gauge(
+                "storage_uncompared_streams",
+                "Streams, times other storage nodes, that were not compared since the link came"
+                " up: their copies are not known.",
+                copies.uncompared,
+            ),
+        ]
+    return gauges
 
 
 def config_of(network: NetworkFile, section: GatewaySection) -> GatewayConfig:
@@ -101,7 +131,9 @@ def bridge_of(node: Node, section: MqttSection) -> Bridge:
     mappings = [
         Mapped(one.topic, parse_stream_id(one.stream), one.direction) for one in section.mappings
     ]
-    return Bridge(door, BridgeConfig(address, mappings))
+    bridge = Bridge(door, BridgeConfig(address, mappings))
+    node.host.readiness.add("mqtt", lambda: bridge.problem)
+    return bridge
 
 
 def _broker_tls(network: NetworkFile, section: MqttSection) -> ssl.SSLContext:

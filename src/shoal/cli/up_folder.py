@@ -186,6 +186,8 @@ def _yours(node: NodeId, address: str) -> str:
 key = "{DATA}/you.key"
 spare_key = true
 
+[dht]
+
 [[dht.bootstrap]]
 {peer}
 [search]

@@ -27,6 +27,12 @@ CONNECTIONS_MAX = SUBSCRIBERS_MAX + 2_000
 """Those of subscribers, and some for all other requests; fewer if the process may open fewer."""
 DESCRIPTORS_LEFT = 256
 """Of those that a process may have, so many are for the node's own links and files."""
+RESERVED_MAX = 64
+"""Connections beyond the bound that may still ask for /health, so that no probe ends a node that
+works. Probes are few, and ask at once: the one that has said nothing for longest makes room."""
+RESERVED_S = 2.0
+RESERVED_BYTES_MAX = 4 * KIB
+"""What such a connection may take to ask, and the head of its request."""
 HEARTBEAT_S = 15.0
 """Of silence; proxies close connections after 30 to 60 s of it."""
 STALLED_S = 60.0

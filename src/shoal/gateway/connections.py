@@ -11,7 +11,13 @@ from typing import cast
 from aiohttp import web
 
 from shoal.gateway.answers import problem
-from shoal.gateway.config import CONNECTIONS_MAX, DESCRIPTORS_LEFT
+from shoal.gateway.config import (
+    CONNECTIONS_MAX,
+    DESCRIPTORS_LEFT,
+    RESERVED_BYTES_MAX,
+    RESERVED_MAX,
+    RESERVED_S,
+)
 
 
 def connections_max() -> int:
@@ -23,31 +29,92 @@ def connections_max() -> int:
 
 
 class Entrance:
-    """Makes the protocol of each new connection: the server's, while there is room."""
+    """Makes the protocol of each new connection: the server's, while there is room. Beyond that
+    there is room for probes: who asks whether the process lives hears that it does, and everybody
+    else that the gateway is full."""
 
     def __init__(self, server: web.Server, most: int, on_refused: Callable[[], None]) -> None:
         self._server = server
         self._most = most
         self._on_refused = on_refused
+        self._reserved: dict[_Reserved, None] = {}
 
     def __call__(self) -> asyncio.BaseProtocol:
         if len(self._server.connections) < self._most:
             return self._server()
-        self._on_refused()
-        return _Refusal(self._most)
+        while len(self._reserved) >= RESERVED_MAX:
+            next(iter(self._reserved)).refuse()  # a probe asks at once
+        reserved = _Reserved(self._most, self._ended)
+        self._reserved[reserved] = None
+        return reserved
+
+    @property
+    def problem(self) -> str | None:
+        """For readiness: whether another client would be refused."""
+        if len(self._server.connections) < self._most:
+            return None
+        return f"all {self._most} connections are taken: others are refused until some end"
+
+    def close(self) -> None:
+        """Hang up on those that have asked nothing yet."""
+        for reserved in list(self._reserved):
+            reserved.refuse()
+
+    def _ended(self, reserved: _Reserved, *, refused: bool) -> None:
+        self._reserved.pop(reserved, None)
+        if refused:
+            self._on_refused()
 
 
-class _Refusal(asyncio.Protocol):
-    """Says why, and hangs up."""
+class _Reserved(asyncio.Protocol):
+    """Answers one request, and hangs up: 200 for /health, 503 for all else."""
 
-    def __init__(self, most: int) -> None:
-        self._text = problem(f"{most} connections are open here: try again, or ask another node")
+    def __init__(self, most: int, on_end: Callable[..., None]) -> None:
+        self._most = most
+        self._on_end = on_end
+        self._head = b""
+        self._transport: asyncio.Transport | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        body = self._text.encode()
-        head = (
-            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
-        )
-        cast(asyncio.Transport, transport).write(head.encode() + body)
-        transport.close()
+        self._transport = cast(asyncio.Transport, transport)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(RESERVED_S, self.refuse)
+
+    def data_received(self, data: bytes) -> None:
+        self._head += data[:RESERVED_BYTES_MAX]
+        complete = b"\r\n\r\n" in self._head
+        if not complete and len(self._head) < RESERVED_BYTES_MAX:
+            return
+        method, _, rest = self._head.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        if complete and method in (b"GET", b"HEAD") and path == b"/health":
+            self._answer("200 OK", b"" if method == b"HEAD" else b"{}")
+        else:
+            self.refuse()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(refused=False)
+
+    def refuse(self) -> None:
+        """Say that there is no room."""
+        text = problem(f"{self._most} connections are open here: try again, or ask another node")
+        self._answer("503 Service Unavailable", text.encode(), "Retry-After: 1\r\n")
+
+    def _answer(self, status: str, body: bytes, more: str = "") -> None:
+        if not self._over and self._transport is not None:
+            head = (
+                f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n{more}Connection: close\r\n\r\n"
+            )
+            self._transport.write(head.encode() + body)
+            self._transport.close()
+        self._end(refused=status.startswith("503"))
+
+    def _end(self, *, refused: bool) -> None:
+        if not self._over:
+            self._over = True
+            if self._patience is not None:
+                self._patience.cancel()
+            self._on_end(self, refused=refused)

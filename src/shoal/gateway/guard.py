@@ -53,10 +53,11 @@ class Guard:
         """Raise what a request that may not come in is answered."""
         self._check_host(request)
         self._check_origin(request)
-        self._check_rate(("address", request.remote))
+        route = self._table.of(request)
+        if route is None or route.access != "open":  # a probe may share its address with others
+            self._check_rate(("address", request.remote))
         if self._keys is None or self._is_preflight(request):
             return
-        route = self._table.of(request)
         access = self._access(request, route)
         if access == "open" or access == "token":
             return

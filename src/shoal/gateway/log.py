@@ -66,7 +66,7 @@ LEASE_S_MAX = 3_600
 
 _PARTITION = Parameter("partition", Partition, "0 unless given.")
 _LOG = Parameter("log", UUID, "Its id, as log/heads names them; this node's own unless given.")
-_AFTER = Parameter("after", Count, "Rows after this seq.")
+_AFTER = Parameter("after", Count, "Rows after this seq; with `log`, whose seq it is.")
 _UPTO = Parameter("upto", Count, "No row after this seq.")
 _LIMIT = Parameter("limit", Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)], "So many at most.")
 _MINUS = Parameter("minus", str, "UUID:SEQ,...: without what is in those logs up to their seqs.")
@@ -198,12 +198,19 @@ class Logs:
             if form not in ("json", "msgpack"):
                 raise UsageError(f"format={form}: give json, or msgpack")
             for_people = form == "json"
+            along, after = values.log("log"), values.number("after", 0, INT63_MAX, 0)
+            if along is None and after:
+                raise UsageError(
+                    f"after={after}: that is a place in one log, and a node may begin a new one:"
+                    f" name it with log=, as `log` in the answer before did (the log of this node"
+                    f" is {store.log} now)"
+                )
             rows_max = JSON_ROWS_MAX if for_people else PAGE_ROWS_MAX
             question = LogQuestion(
-                log=values.log("log") or store.log,
+                log=along or store.log,
                 stream=stream,
                 partition=_partition(values),
-                after=values.number("after", 0, INT63_MAX, 0),
+                after=after,
                 upto=values.number("upto", 0, INT63_MAX, INT63_MAX),
                 limit=values.number("limit", 1, rows_max, JSON_ROWS if for_people else rows_max),
                 minus=values.minus("minus"),
@@ -214,7 +221,8 @@ class Logs:
             values.check_all_known()
             if for_people:
                 page = await self._read(read_json_page, store, question)
-                return json_answer(_shown(question.log, page, topic="cid" in request.match_info))
+                shown = _shown(question.log, page, topic="cid" in request.match_info)
+                return json_answer({**shown, "own": str(store.log)})
             rows = await self._read(read_page, store, question)
             return web.Response(body=encode_rows(rows), content_type=LOG_MEDIA_TYPE)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from shoal.base.errors import NotFound
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.log_pages import PAGE_BYTES_MAX, LogRow, LogRows
 from shoal.storage.rows import LogId, LogPage
@@ -68,6 +69,12 @@ def _read(store: Store, question: LogQuestion, after: int, limit: int) -> LogPag
         from_ms=question.from_ms,
         to_ms=question.to_ms,
     )
+    if question.after > page.head.last:
+        raise NotFound(
+            f"log {question.log}, partition {question.partition}, is held here up to seq"
+            f" {page.head.last}, and not to {question.after}: ask another storage node, or wait for"
+            " this one"
+        )
     if page.through <= question.upto:
         return page
     rows = [row for row in page.rows if row.seq <= question.upto]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -27,6 +28,7 @@ from shoal.kernel.records import (
     Sent,
 )
 from shoal.protocols.streams.history.sync import Progress
+from shoal.runtime.readiness import Readiness
 from shoal.storage.disk import StoreDisk
 
 AGE_BUCKETS_US = (1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000)
@@ -42,6 +44,14 @@ _COUNTERS: dict[type[Record], tuple[str, str]] = {
 }
 
 
+class Gauge(NamedTuple):
+    """A figure of a part of the node that the gateway does not know."""
+
+    name: str
+    help: str
+    value: int
+
+
 class Metrics(Collector):
     """Counts in plain dicts on the hot path; makes Prometheus text when asked."""
 
@@ -49,14 +59,19 @@ class Metrics(Collector):
         self,
         links: Callable[[], int],
         disk: StoreDisk | None = None,
+        readiness: Callable[[], Readiness] | None = None,
+        gauges: Callable[[], Iterable[Gauge]] = tuple,
         progress: Callable[[], Sequence[Progress]] = tuple,
     ) -> None:
         """Links says how many connections are up: some may be older than we are. The disk is that
-        of a storage node, which says by `progress` how far it is with what others have."""
+        of a storage node, which says by `progress` how far it is with what others have; gauges are
+        read whenever somebody asks."""
         self._counts: dict[type[Record], int] = dict.fromkeys(_COUNTERS, 0)
         self._rejected: dict[str, int] = {}
         self._links = links
         self._disk = disk
+        self._readiness = readiness
+        self._gauges = gauges
         self._progress = progress
         self._age_counts = [0] * (len(AGE_BUCKETS_US) + 1)
         self._age_sum_us = 0
@@ -102,10 +117,14 @@ class Metrics(Collector):
             rejected.add_metric([reason], count)
         yield rejected
         yield GaugeMetricFamily("shoal_links", "Connections that are up.", value=self._links())
+        if self._readiness is not None:
+            yield from _roles(self._readiness())
         yield self._ages()
         if self._disk is not None:
             yield from _storage(self._disk)
             yield from _behind(self._progress())
+        for gauge in self._gauges():
+            yield GaugeMetricFamily(f"shoal_{gauge.name}", gauge.help, value=gauge.value)
         if self._parts is not None:
             yield from self._gateway(*self._parts)
 
@@ -170,6 +189,18 @@ def _behind(progress: Sequence[Progress]) -> Iterator[Metric]:
         streams.add_metric([node], one.uncompared)
     yield rows
     yield streams
+
+
+def _roles(readiness: Readiness) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "shoal_ready", "1 if every role of this node works now, else 0.", value=readiness.ready
+    )
+    roles = GaugeMetricFamily(
+        "shoal_role_ready", "1 if this role works now, else 0.", labels=["role"]
+    )
+    for one in readiness.roles:
+        roles.add_metric([one.role], one.ready)
+    yield roles
 
 
 def _storage(disk: StoreDisk) -> Iterator[Metric]:

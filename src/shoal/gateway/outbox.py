@@ -1,8 +1,9 @@
 """The outbox of a node over HTTP: what Spark's sink speaks to.
 
 It makes the node publish, so each request needs the node's token: `Authorization: Bearer TOKEN`.
-Whoever is told 429 waits and tries again; whoever is told 409 has been fenced, and must stop; 403
-says that the node may not publish in the stream.
+A client that is told 429 waits and tries again. 409 tells it to stop: another driver has taken the
+query over, or the batch was sealed before and this is another one. 403 says that the node may not
+publish in the stream.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from shoal.base.errors import (
     NotFound,
     NotPermitted,
     RegistryUnavailable,
+    SessionReplaced,
     StreamUnavailable,
     UsageError,
 )
@@ -27,6 +29,7 @@ from shoal.base.outbox_requests import (
     SEAL_BYTES_MAX,
     DiscardRequest,
     EpochRequest,
+    Fingerprint,
     Row,
     SealRequest,
     StageRequest,
@@ -35,7 +38,14 @@ from shoal.base.units import KIB
 from shoal.gateway.answers import json_answer, not_found, problem
 from shoal.gateway.bodies import read_body, read_json
 from shoal.gateway.routes import BINARY, JSON, Body, Parameter, Route
-from shoal.storage.errors import Fenced, NotStaged, OutboxFull, OutboxTooSmall, StoreError
+from shoal.storage.errors import (
+    Fenced,
+    NotAReplay,
+    NotStaged,
+    OutboxFull,
+    OutboxTooSmall,
+    StoreError,
+)
 from shoal.storage.outbox_types import Attempt, ChunkPlace, SealAnswer
 
 RETRY_S = 1  # what a full outbox asks a task to wait
@@ -54,10 +64,19 @@ class OutboxDoor(Protocol):
     async def stage(self, stream: StreamId, at: ChunkPlace, rows: Sequence[Row]) -> bool: ...
 
     async def seal(
-        self, query: str, epoch: int, batch: int, attempts: Sequence[Attempt]
+        self,
+        query: str,
+        epoch: int,
+        batch: int,
+        attempts: Sequence[Attempt],
+        fingerprint: Fingerprint,
     ) -> SealAnswer: ...
 
     async def discard(self, query: str, epoch: int, batch: int) -> None: ...
+
+    async def discard_attempt(
+        self, query: str, epoch: int, batch: int, partition: int, attempt: int
+    ) -> None: ...
 
     async def state(self, query: str | None = None) -> Any: ...
 
@@ -68,7 +87,7 @@ class OutboxRoutes:
     POST /outbox/epoch     a run of a query: its epoch; fences all runs before
     POST /outbox/stage     a chunk of rows of a task
     POST /outbox/seal      which attempts are the batch
-    POST /outbox/discard   the batch was given up
+    POST /outbox/discard   the batch was given up, or one attempt of one of its tasks
     GET  /outbox?query=ID  what is held, of all queries or one
     """
 
@@ -82,7 +101,14 @@ class OutboxRoutes:
             ("epoch", self._epoch, "Begin a run of a query", JSON, EpochRequest, small),
             ("stage", self._stage, "Hand in a chunk of rows, as msgpack", BINARY, None, stage),
             ("seal", self._seal, "Say which attempts are the batch", JSON, SealRequest, seal),
-            ("discard", self._discard, "Give a batch up", JSON, DiscardRequest, small),
+            (
+                "discard",
+                self._discard,
+                "Give up a batch or attempt",
+                JSON,
+                DiscardRequest,
+                small,
+            ),
         ):
             yield Route(
                 method="POST",
@@ -130,14 +156,23 @@ class OutboxRoutes:
         asked = await read_json(request, SealRequest, SEAL_BYTES_MAX)
         attempts = [Attempt(one.partition, one.attempt, one.chunks) for one in asked.attempts]
         with _Explained():
-            answer = await door.seal(asked.query, asked.epoch, asked.batch, attempts)
+            answer = await door.seal(
+                asked.query, asked.epoch, asked.batch, attempts, asked.fingerprint
+            )
         return json_answer(answer)
 
     async def _discard(self, request: web.Request) -> web.Response:
         door = self._admitted(request)
         asked = await read_json(request, DiscardRequest, SMALL_BYTES_MAX)
         with _Explained():
-            await door.discard(asked.query, asked.epoch, asked.batch)
+            if asked.partition is None or asked.attempt is None:
+                if asked.partition is not asked.attempt:
+                    raise UsageError("partition and attempt: give both, or none for the batch")
+                await door.discard(asked.query, asked.epoch, asked.batch)
+            else:
+                await door.discard_attempt(
+                    asked.query, asked.epoch, asked.batch, asked.partition, asked.attempt
+                )
         return json_answer({})
 
     async def _state(self, request: web.Request) -> web.Response:
@@ -188,10 +223,12 @@ class _Explained:
 
 _STATUS: tuple[tuple[type[Exception], type[web.HTTPException]], ...] = (
     (Fenced, web.HTTPConflict),
+    (NotAReplay, web.HTTPConflict),
     (NotStaged, web.HTTPPreconditionFailed),
     (NotPermitted, web.HTTPForbidden),
     (UsageError, web.HTTPBadRequest),
     (StoreError, web.HTTPServiceUnavailable),
     (RegistryUnavailable, web.HTTPServiceUnavailable),
     (StreamUnavailable, web.HTTPServiceUnavailable),
+    (SessionReplaced, web.HTTPServiceUnavailable),
 )

@@ -1,7 +1,7 @@
 """What a gateway tells of its node: whether it lives and works, and what a tracker knows.
 
-GET /health                        200 as long as the node runs
-GET /ready                         200 if it can do its work, else 503 and why not
+GET /health                        200 as long as the process answers
+GET /ready                         200 if each of its roles works now, else 503 and why not
 GET /metrics                       Prometheus text
 GET /node                          who it is, and the streams that it is in
 GET /streams                       streams that this tracker tracks
@@ -23,14 +23,13 @@ from aiohttp import web
 from shoal.base.ids import StreamId, show_node_id
 from shoal.gateway.answers import json_answer, not_found
 from shoal.gateway.metrics import Metrics
-from shoal.gateway.mqtt.bridge import Bridge
 from shoal.gateway.routes import PROMETHEUS, Route
 from shoal.protocols.streams.estimate import Estimate, estimate_delays, overlay_of
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.tracked_stream import TrackedStream
 from shoal.protocols.streams.tracker import Tracker
 from shoal.runtime import RuntimeHost
-from shoal.storage.disk import StoreDisk
+from shoal.runtime.readiness import Readiness
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -39,13 +38,6 @@ class Health(msgspec.Struct, frozen=True):
     node: str
     links: int
     tracker: bool
-
-
-class Readiness(msgspec.Struct, frozen=True):
-    """Whether it can do its work, and what keeps it from that."""
-
-    ready: bool
-    problems: list[str]
 
 
 class CarriedStream(msgspec.Struct, frozen=True):
@@ -100,15 +92,11 @@ class Overview:
         self,
         host: RuntimeHost,
         tracker: Tracker | None,
-        disk: StoreDisk | None,
         metrics: Metrics,
-        bridge: Bridge | None,
     ) -> None:
         self._host = host
         self._tracker = tracker
-        self._disk = disk
         self._metrics = metrics
-        self._bridge = bridge
         # One estimate at a time: all pairs of 2,000 nodes take a second of one core.
         self._estimating = ThreadPoolExecutor(1, thread_name_prefix="shoal-estimate")
 
@@ -122,7 +110,7 @@ class Overview:
             method="GET",
             path="/health",
             handler=self._health,
-            summary="Whether the node runs",
+            summary="Whether the process answers; whether it works says /ready",
             access="open",
             answer=Health,
         )
@@ -130,7 +118,7 @@ class Overview:
             method="GET",
             path="/ready",
             handler=self._ready,
-            summary="Whether the node can do its work; 503 and why not",
+            summary="Whether each role of the node works now; 503 and why not",
             access="key",
             answer=Readiness,
         )
@@ -180,17 +168,8 @@ class Overview:
         return json_answer(Health(show_node_id(self._host.node), links, is_tracker))
 
     async def _ready(self, request: web.Request) -> web.Response:
-        problems = list(self._problems())
-        return json_answer(Readiness(not problems, problems), 503 if problems else 200)
-
-    def _problems(self) -> Iterable[str]:
-        for stream in self._carried():
-            if stream.tracker is None:
-                yield f"{stream.id} has no tracker: is one of [[trackers]] running?"
-        if self._disk is not None and self._disk.problem is not None:
-            yield f"nothing can be stored: {self._disk.problem}"
-        if self._bridge is not None and self._bridge.problem is not None:
-            yield f"MQTT broker: {self._bridge.problem}"
+        found = self._host.readiness.look()
+        return json_answer(found, 200 if found.ready else 503)
 
     def _carried(self) -> list[CarriedStream]:
         found = []

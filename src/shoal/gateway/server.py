@@ -37,7 +37,7 @@ from shoal.gateway.guard import Guard
 from shoal.gateway.history import History
 from shoal.gateway.live import Live
 from shoal.gateway.log import Logs
-from shoal.gateway.metrics import Metrics
+from shoal.gateway.metrics import Gauge, Metrics
 from shoal.gateway.mqtt.bridge import Bridge
 from shoal.gateway.openapi import document
 from shoal.gateway.outbox import OutboxDoor, OutboxRoutes
@@ -75,21 +75,26 @@ class Gateway:
         bridge: Bridge | None = None,
         config: GatewayConfig | None = None,
         extras: Sequence[Extra] = (),
+        gauges: Callable[[], Iterable[Gauge]] = tuple,
     ) -> None:
         """The doors lead into the node; the disk has what this node keeps, and `keeps` says what
         that is, `unheard` which storage nodes of a stream may have more, `progress` how far it is
         with getting that; topic logs are the same of topics; the outbox takes what Spark queries
-        publish; the bridge is told of, and extras are served beside all that."""
+        publish; the bridge is told of, and extras are served beside all that; gauges are further
+        metrics."""
         doors = doors or Doors()
         self.address = ""
         self.feeds = Feeds()
-        self.metrics = Metrics(lambda: len(host.connections), disk, progress)
+        self.metrics = Metrics(
+            lambda: len(host.connections), disk, host.readiness.look, gauges, progress
+        )
         self._config = config or GatewayConfig()
         self._host = host
         self._extras = tuple(extras)
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
-        self._overview = Overview(host, tracker, disk, self.metrics, bridge)
+        self._entrance: Entrance | None = None
+        self._overview = Overview(host, tracker, self.metrics)
         self._logs = Logs(None if disk is None else disk.store, host.node, keeps, unheard)
         self._topic_logs = topic_logs or Logs(None, host.node, topics=True)
         self._publishing = Publishing(doors.streams)
@@ -150,6 +155,7 @@ class Gateway:
             raise UsageError(
                 f"gateway listen = {listen!r}: {error.strerror or error}: choose another port"
             ) from error
+        self._host.readiness.add("gateway", self._check)
         bound = self._listening.sockets[0].getsockname()
         name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
         self.address = f"{'http' if tls is None else 'https'}://{name}:{bound[1]}"
@@ -169,7 +175,7 @@ class Gateway:
         self, runner: web.AppRunner, host: str, port: int, tls: ssl.SSLContext | None
     ) -> asyncio.Server:
         assert runner.server is not None  # it is set up
-        entrance = Entrance(
+        self._entrance = entrance = Entrance(
             runner.server, connections_max(), lambda: self.metrics.answered("other", 503)
         )
         return await asyncio.get_running_loop().create_server(
@@ -182,12 +188,18 @@ class Gateway:
         )
 
     async def _stop_serving(self) -> None:
+        self._host.readiness.remove("gateway", self._check)
         listening, self._listening = self._listening, None
         if listening is not None:
             listening.close()
+        if self._entrance is not None:
+            self._entrance.close()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
+
+    def _check(self) -> str | None:
+        return None if self._entrance is None else self._entrance.problem
 
     async def _describe(self, request: web.Request) -> web.Response:
         return json_answer(document(self.table.routes, API_VERSION))

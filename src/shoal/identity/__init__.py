@@ -9,6 +9,7 @@ group_key        what a publisher seals the messages of a stream with
 wrapped_key      a group key on its way to a reader
 group_key_file   the group keys that a node holds, on disk
 keystore         a private key in a file, sealed with a passphrase
+session          one run of a node, signed
 secrets          where passphrases and tokens are, and never what they are
 entropy          the port all randomness comes through, and its seeded twin
 """

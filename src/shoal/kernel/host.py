@@ -193,10 +193,10 @@ class Host(ABC):
         for slot in self.links.claimants(peer):
             self.feed(slot, event)
 
-    def wall_stepped(self, offset_ns: int) -> None:
+    def wall_stepped(self, offset_ns: int, now_ns: int) -> None:
         """From now on the time of day is so far ahead of `now_ns`."""
         for wall in self._walls:
-            wall.offset_ns = offset_ns
+            wall.set(offset_ns, now_ns)
 
     def access_changed(self, event: AccessChanged) -> None:
         """What somebody may do is different, perhaps: told to those who have asked."""

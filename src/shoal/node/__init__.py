@@ -25,6 +25,7 @@ from shoal.node.user_connection import Incoming, UserConnection
 from shoal.node.watch import Watch
 from shoal.protocols.search.matched_space import Matcher
 from shoal.registry.port import StreamTerms
+from shoal.runtime.readiness import Readiness, RoleReadiness
 
 __all__ = [
     "ANYONE",
@@ -53,6 +54,8 @@ __all__ = [
     "Node",
     "PublishedDocument",
     "PublishedEvent",
+    "Readiness",
+    "RoleReadiness",
     "Search",
     "Sighting",
     "Space",

@@ -35,6 +35,7 @@ from shoal.node.subscription import Subscription
 from shoal.node.topic import ANYONE, AnyCid, Peers, Topic
 from shoal.node.topic_events import Event, PublishedEvent
 from shoal.protocols.search.documents import Life
+from shoal.runtime.readiness import Readiness
 
 T = TypeVar("T")
 
@@ -160,6 +161,15 @@ class BlockingNode:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.call(work)
+
+    @property
+    def readiness(self) -> Readiness:
+        """As Node.readiness."""
+
+        async def look() -> Readiness:
+            return self.node.readiness
+
+        return self._wait(look())
 
     # Streams
 

@@ -88,6 +88,7 @@ class NodeDocuments:
         name = f"{self._door.rng.getrandbits(64):016x}" if name is None else name
         life_ns = LIFE_NS[life] if lasts is None else _ns(lasts)
         command = PutDocument(name, content, life, life_ns, kind)
+        self._door.host.demand_session()
         answer = await self._door.ask(command, DocumentPut)
         self._note(answer.document)
         self._renewals.pop(name, None)
@@ -103,6 +104,7 @@ class NodeDocuments:
         left_ns = max(0, put.expires_ns - self._door.host.now_ns())
         life_ns = min(left_ns + DELETION_SLACK_NS, LIFE_NS_MAX[put.life])
         command = PutDocument(name, None, put.life, life_ns, put.kind)
+        self._door.host.demand_session()
         answer = await self._door.ask(command, DocumentPut)
         self._put.pop(name, None)
         return _published(answer)

@@ -14,14 +14,17 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import time_ns
 
 import msgspec
 
 from shoal.base.errors import KeystoreError, UsageError
 from shoal.base.ids import show_node_id
+from shoal.base.units import MS_NS
 from shoal.identity import Entropy, PrivateKey
 from shoal.node.credentials import key_of
 from shoal.node.network_file import NetworkFile
+from shoal.node.session_file import HeldSession
 
 log = logging.getLogger("shoal.node")
 
@@ -32,6 +35,8 @@ class HeldKey(msgspec.Struct, frozen=True):
     key: PrivateKey
     owner: PrivateKey
     """Whose "/path" is: the key that the network file names, also for a node with a spare one."""
+    session: HeldSession
+    """This run of the node."""
 
 
 @asynccontextmanager
@@ -39,7 +44,7 @@ async def held_key(network: NetworkFile, entropy: Entropy) -> AsyncIterator[Held
     """The key that the file names, or a new one, for as long as a node runs under it."""
     key = await key_of(network, entropy)
     if network.node.key is None:
-        yield HeldKey(key, key)
+        yield HeldKey(key, key, HeldSession(key, entropy, time_ns() // MS_NS))
         return
     path = network.path(network.node.key)
     descriptor = _lock(path)
@@ -55,10 +60,10 @@ async def held_key(network: NetworkFile, entropy: Entropy) -> AsyncIterator[Held
             path,
             show_node_id(spare.address),
         )
-        yield HeldKey(spare, key)
+        yield HeldKey(spare, key, HeldSession(spare, entropy, time_ns() // MS_NS))
         return
     try:
-        yield HeldKey(key, key)
+        yield HeldKey(key, key, HeldSession(key, entropy, time_ns() // MS_NS, path))
     finally:
         os.close(descriptor)
 

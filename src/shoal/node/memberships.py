@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 MEMBERS_MAY = (Permission.PUBLISH, Permission.SUBSCRIBE)
 JOIN_TIMEOUT_S = 15.0  # dialling a tracker, being taken in, opening links: well within this
+ANYWAY_S = 2.0  # of that, for a message that storage nodes take without the tracker
 UNSENT_S = 2.0  # for a first neighbour, when a node leaves: a link that is being made is there
 LOOK_S = 0.02  # between looks for one
 
@@ -73,6 +74,8 @@ class Memberships:
         registry: RegistryRole | None = None,
     ) -> None:
         self.joined: dict[StreamId, Membership] = {}
+        self.entering: Callable[[StreamId], None] = lambda stream: None
+        """Told of each stream before this node takes part in it: it may be one that it keeps."""
         self._host = host
         self._machine = machine
         self._network = network
@@ -89,32 +92,38 @@ class Memberships:
             raise UsageError("this node knows no tracker: add [[trackers]] to its network file")
         return self._machine
 
-    async def stay_in(self, stream: StreamId) -> None:
-        """Be in a stream until the end."""
+    async def stay_in(self, stream: StreamId, *, anyway: bool = False) -> None:
+        """Be in a stream until the end; or, anyway, as soon as its tracker answers."""
         membership = self.joined.get(stream)
         if membership is not None and membership.stays:
             return
-        await self.enter(stream, None)
+        await self.enter(stream, None, anyway=anyway)
         membership = self.joined[stream]
         if membership.stays:
             await self._exit(stream, membership, None)  # somebody else was faster
         membership.stays = True
 
-    async def enter(self, stream: StreamId, subscription: Subscription | None) -> None:
-        """Be in a stream, for one more reason; undone if it does not come to that."""
+    async def enter(
+        self, stream: StreamId, subscription: Subscription | None, *, anyway: bool = False
+    ) -> None:
+        """Be in a stream, for one more reason; undone if it does not come to that, unless it is to
+        be tried on anyway."""
         machine = self.machine
+        self.entering(stream)
         membership = self.joined.setdefault(stream, Membership(asyncio.Event()))
         membership.users += 1
         if subscription is not None:
             membership.subscriptions.append(subscription)
         try:
             await self._host.issue(machine, self._join(stream, subscription))
-            async with asyncio.timeout(JOIN_TIMEOUT_S):
+            async with asyncio.timeout(ANYWAY_S if anyway else JOIN_TIMEOUT_S):
                 await membership.answered.wait()
             if membership.refused is not None:
                 raise membership.refused
             self.machine  # noqa: B018  it may have been closed meanwhile
         except TimeoutError:
+            if anyway:
+                return
             await self._exit(stream, membership, subscription)
             raise StreamUnavailable(self._no_answer(stream, membership.problem)) from None
         except BaseException:

@@ -28,7 +28,8 @@ policy = "aware"                    # links by measured delay; "random" by defau
 folder = "store"
 
 [dht]                               # only if this node takes part in durable topics
-[[dht.bootstrap]]                   # whom it meets first; none: the others find it
+
+[[dht.bootstrap]]                   # whom members of the DHT meet first; it makes nobody a member
 id = "0x..."
 addresses = ["ws://127.0.0.1:7720"]
 
@@ -36,7 +37,7 @@ addresses = ["ws://127.0.0.1:7720"]
 folder = "topics"
 
 [search]                            # only if this node takes part in search
-host_cache = "hosts"                # whom it met; [[search.bootstrap]] is as above
+host_cache = "hosts"                # whom it met; [[search.bootstrap]] is as [[dht.bootstrap]]
 
 [registry]                          # which streams there are, and who may do what with them
 folder = "registry"                 # or one on a chain: see shoal.registry.config
@@ -132,6 +133,9 @@ class StorageSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The oldest go when the store is larger."""
     topics: tuple[str, ...] = ()
     """Durable topics whose events are appended to logs as well, for readers such as Spark."""
+    create: bool | None = None
+    """Whether a store that is not there is made. None: once, where this key has had none before; so
+    one that was deleted, or is not mounted, is missed at the start."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -321,10 +325,13 @@ def load_network_file(path: str | Path) -> NetworkFile:
                 f"no network file {path}: `shoal up` makes one, with a network on this machine; or"
                 " write one (see docs/network-file.md)"
             )
-        table = msgspec.toml.decode(path.read_bytes())
+        text = path.read_text(encoding="utf-8")
+        table = msgspec.toml.decode(text)
         if "folder" in table:
             raise ConfigError("folder: no such field: paths begin at the file's own folder")
-        return msgspec.convert({**table, "folder": str(path.parent)}, NetworkFile)
+        network = msgspec.convert({**table, "folder": str(path.parent)}, NetworkFile)
+        others = [role for role in ("dht", "search") if role in table and not _says(text, role)]
+        return msgspec.structs.replace(network, **dict.fromkeys(others))
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {_explain(error)}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -333,6 +340,16 @@ def load_network_file(path: str | Path) -> NetworkFile:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def _says(text: str, section: str) -> bool:
+    """Whether a file has the section itself. [[dht.bootstrap]] makes a table "dht" as [dht] does,
+    but says only whom members meet first. What tells them apart: TOML has each section once."""
+    try:
+        msgspec.toml.decode(f"{text}\n[{section}]\n")
+    except msgspec.DecodeError:
+        return True
+    return False
 
 
 def read_passphrase(source: str, folder: Path) -> str:

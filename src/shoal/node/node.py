@@ -12,6 +12,7 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
+from shoal.identity.session import NO_SESSION, SessionRecord
 from shoal.identity.topics.cid import parse_cid
 from shoal.identity.topics.descriptors import EventLinking
 from shoal.kernel.access import Permission
@@ -27,9 +28,11 @@ from shoal.node.outbox_delivery import Delivery
 from shoal.node.outbox_role import OutboxRole
 from shoal.node.parts import Parts
 from shoal.node.publishing import Publishing
+from shoal.node.readiness import NodeReadiness
 from shoal.node.registry_role import RegistryRole
 from shoal.node.search_role import cached_hosts
 from shoal.node.searching import SearchDoors, Searching
+from shoal.node.session_file import HeldSession
 from shoal.node.storage_role import StorageRole
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
@@ -48,6 +51,7 @@ from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.tracker import Tracker
 from shoal.registry.port import StreamTerms
 from shoal.runtime import RuntimeHost
+from shoal.runtime.readiness import Readiness
 from shoal.transport.port import Credentials, Transport
 from shoal.transport.websocket import WebSocketTransport
 
@@ -64,6 +68,7 @@ class Node(Searching):
         entropy: Entropy,
         cached: Sequence[Contact] = (),
         registry: RegistryRole | None = None,
+        session: HeldSession | None = None,
     ) -> None:
         """`cached` are nodes of the search network that caches name."""
         super().__init__()
@@ -80,6 +85,7 @@ class Node(Searching):
         parts = Parts(network, key, entropy, rng, cached, registry)
         self.tracker: Tracker | None = parts.tracker
         self.partitions = parts.partitions
+        self._terms = parts.terms
         self.storage: StorageRole | None = parts.storage
         """What makes this node a storage node, if it is one."""
         self.topic_logs: TopicLogs | None = parts.topic_logs
@@ -96,9 +102,14 @@ class Node(Searching):
             disk=parts.disk,
             access=registry,
             wanted_back=parts.wanted_back,
+            session=NO_SESSION if session is None else session.record,
         )
         """The driver underneath, for gateways and metrics."""
         self.host.listeners.append(self._notified)
+        self._parts = parts
+        self._checks = NodeReadiness(self.host)
+        self._session = session
+        self.host.on_replaced.append(self._session_replaced)
         self._streams: StreamNode | None = parts.streams
         self._signaller = parts.signaller
         self._history: NodeHistory | None = None
@@ -137,7 +148,8 @@ class Node(Searching):
         async with held_key(network, entropy) as held:
             registry = await RegistryRole.open(network, held.owner, held.key.address)
             try:
-                node = cls(network, held.key, entropy, await cached_hosts(network), registry)
+                cached = await cached_hosts(network)
+                node = cls(network, held.key, entropy, cached, registry, held.session)
                 node.home = held.owner.address
                 if node.keys is not None and held.owner is not held.key:
                     node.keys.stand_in_for(held.owner)
@@ -159,7 +171,7 @@ class Node(Searching):
             "search": self._search,
         }
         roles = tuple(name for name, part in parts.items() if part is not None)
-        credentials = Credentials(self._key, self._entropy, roles)
+        credentials = Credentials(self._key, self._entropy, roles, session=self.host.session)
         transports: list[Transport] = [
             WebSocketTransport(credentials, self.host, tls=tls_of(self.network)),
             *webrtc_transports(self.network, credentials, self.host, self._signaller),
@@ -172,18 +184,36 @@ class Node(Searching):
             self.keys.start(None if named is None else self.network.path(named))
         self.addresses = await self.host.open(transports, self.network.node.listen)
         if self.storage is not None:
+            self._memberships.entering = self.storage.keep
             self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
         if self.outbox is not None:
             delivery = Delivery(
                 self.host, self._memberships.machine, self.history, self._publish_in, self.keys
             )
             self.outbox.start(delivery, self.host.now_ns, self._permit_publishing)
+            self.host.readiness.add("outbox", self.outbox.check)
         if self._topics is not None and self.network.topics is not None:
             self._topics.keep(map(parse_cid, self.network.topics.pinned))
         if self._topics is not None and self.topic_logs is not None:
             self.topic_logs.start(self._topics)
         if self._search is not None:
             await self._search.door.begin()
+        self._begin_checks()
+
+    def _begin_checks(self) -> None:
+        """Say from now on whether each role works."""
+        parts, checks = self._parts, self._checks
+        if self.tracker is not None:
+            checks.tracker(self.addresses)
+        if parts.streams is not None:
+            checks.streams(parts.streams)
+        if parts.topics is not None:
+            checks.dht(parts.topics)
+        if parts.search is not None:
+            checks.search(parts.search)
+        if self.registry is not None:
+            checks.registry(self.registry)
+        checks.start()
 
     async def close(self) -> None:
         """Leave every stream, flush, and close every link. Each part is closed also if one fails,
@@ -198,9 +228,15 @@ class Node(Searching):
                 stack.push_async_callback(self._topics.close)
             if self._history is not None:
                 stack.callback(self._history.close)
-            for part in (self.keys, self.topic_logs, self.outbox):
+            for part in (self._checks, self.keys, self.topic_logs, self.outbox):
                 if part is not None:
                     stack.push_async_callback(part.close)
+
+    @property
+    def readiness(self) -> Readiness:
+        """Whether this node can do its work now: each role that its network file gives it works,
+        or says in a sentence why it does not."""
+        return self.host.readiness.look()
 
     @property
     def history(self) -> NodeHistory:
@@ -241,7 +277,10 @@ class Node(Searching):
         self, stream: StreamId, content: bytes, content_type: int, partition: int, copies: int = 0
     ) -> MessageId:
         """Send one message, and have so many storage nodes keep it; used by Stream.publish."""
-        await self._publish_in(stream)
+        self.host.demand_session()
+        # Storage nodes that are known take a durable message though the tracker is silent: the
+        # others get it when that answers.
+        await self._publish_in(stream, anyway=bool(copies and self._terms.storage_of(stream)))
         await self.host.wait_for_room(PATIENCE_NS)
         self._memberships.machine  # noqa: B018  or it says why there is none
         assert self._publishing is not None  # it is there if the stream machine is
@@ -312,10 +351,22 @@ class Node(Searching):
 
     # Steps
 
-    async def _publish_in(self, stream: StreamId) -> None:
+    def _session_replaced(self, newer: SessionRecord) -> None:
+        """A newer session of our key runs: write nothing under its name any more. What this node
+        holds it still tells to those who ask it."""
+        self.host.readiness.add("identity", self.host.session_problem)
+        if self._session is not None:
+            self._session.replaced(newer)
+        problem = self.host.session_problem() or ""
+        if self.storage is not None:
+            self.storage.disk.refuse(problem)
+        if self._topics is not None:
+            self._topics.retire(problem)
+
+    async def _publish_in(self, stream: StreamId, *, anyway: bool = False) -> None:
         """Be in a stream until the end, as a publisher."""
         await self._permit_publishing(stream)
-        await self._memberships.stay_in(stream)
+        await self._memberships.stay_in(stream, anyway=anyway)
 
     async def _permit_publishing(self, stream: StreamId) -> None:
         """NotPermitted, or NotFound, unless this node may publish in a stream, whose terms are

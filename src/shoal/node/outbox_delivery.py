@@ -65,6 +65,7 @@ class Delivery:
 
     async def send(self, stream: StreamId, messages: Sequence[VerifiedMessage]) -> None:
         """Return when all of them are on their way to our neighbours."""
+        self._host.demand_session()
         await self._stay(stream)
         for begin in range(0, len(messages), SENT_AT_ONCE):
             command = SendReady(stream, tuple(messages[begin : begin + SENT_AT_ONCE]))

@@ -27,6 +27,7 @@ import msgspec
 
 from shoal.base.errors import ConfigError, ShoalError, UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.outbox_requests import Fingerprint
 from shoal.identity import Entropy, PrivateKey, read_secret
 from shoal.identity.group_key import GroupKey, Sealer
 from shoal.identity.stream_message import Position
@@ -36,10 +37,12 @@ from shoal.node.partitions import Partitions
 from shoal.node.tasks import Tasks
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.protocols.streams.publisher import Seal, sign_message
+from shoal.storage.errors import OutboxFull
 from shoal.storage.outbox import Outbox
 from shoal.storage.outbox_types import (
     Attempt,
     ChunkPlace,
+    Holder,
     OutboxConfig,
     QueryState,
     SealAnswer,
@@ -67,6 +70,8 @@ class OutboxState(msgspec.Struct, frozen=True):
     size_bytes_max: int
     waiting_parts: int
     problem: str | None
+    holder: Holder | None
+    """The batch that may use all room but a shared part; others wait for it."""
     queries: list[QueryState]
 
 
@@ -110,6 +115,10 @@ class OutboxRole:
         self._draining: set[int] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shoal-outbox")
 
+    def check(self) -> str | None:
+        """For readiness: why what was sealed is not published now."""
+        return None if self.problem is None else f"nothing is published: {self.problem}"
+
     # Life
 
     def start(self, delivery: Delivery, now_ns: Callable[[], int], permit: Permit) -> None:
@@ -135,21 +144,39 @@ class OutboxRole:
         """Keep rows of a task; False if their batch was sealed before."""
         await self._may_publish(stream)
         groups = self._grouped(stream, rows)
-        return await self._do(self.outbox.stage, at, groups, self._now_ns())
+        try:
+            return await self._do(self.outbox.stage, at, groups, self._now_ns())
+        except OutboxFull as error:
+            if not error.publishing or self.problem is None:
+                raise
+            raise OutboxFull(f"{error}; {self.problem}", publishing=True) from error
 
     async def seal(
-        self, query: str, epoch: int, batch: int, attempts: Sequence[Attempt]
+        self,
+        query: str,
+        epoch: int,
+        batch: int,
+        attempts: Sequence[Attempt],
+        fingerprint: Fingerprint = Fingerprint(),  # noqa: B008 - it is frozen
     ) -> SealAnswer:
         """Decide what a batch is, and begin to publish it."""
         known = await self._do(self.outbox.query_state, query)
         await self._may_publish(StreamId(known.stream))
-        answer = await self._do(self.outbox.seal, query, epoch, batch, attempts, self._now_ns())
+        answer = await self._do(
+            self.outbox.seal, query, epoch, batch, attempts, self._now_ns(), fingerprint
+        )
         self._drain_all()
         return answer
 
     async def discard(self, query: str, epoch: int, batch: int) -> None:
         """What was staged of a batch is not needed."""
         await self._do(self.outbox.discard, query, epoch, batch)
+
+    async def discard_attempt(
+        self, query: str, epoch: int, batch: int, partition: int, attempt: int
+    ) -> None:
+        """What an attempt of a task staged is not needed."""
+        await self._do(self.outbox.discard_attempt, query, epoch, batch, partition, attempt)
 
     async def state(self, query: str | None = None) -> OutboxState:
         """All queries, or one of them."""
@@ -158,7 +185,8 @@ class OutboxRole:
             box = self.outbox
             queries = box.state() if query is None else [box.query_state(query)]
             most = box.config.size_bytes_max
-            return OutboxState(box.size_bytes, most, box.waiting_parts(), self.problem, queries)
+            waiting, holder = box.waiting_parts(), box.holder()
+            return OutboxState(box.size_bytes, most, waiting, self.problem, holder, queries)
 
         return await self._do(look)
 

@@ -80,7 +80,9 @@ class Parts:
         if trackers:
             self._add_streams(key, entropy, rng, trackers)
         if network.storage is not None:
-            role = StorageRole(self.terms, network.storage, key.address, entropy, self._table())
+            role = StorageRole(
+                self.terms, network.storage, key.address, entropy, self._table(), trackers
+            )
             self._add_storage(role)
             if network.storage.topics:
                 self.topic_logs = TopicLogs(role, network.storage)
@@ -113,7 +115,12 @@ class Parts:
         network, chain = self.terms.network, entropy.token(8).hex()
         ring = TrackerRing(trackers, self.terms.pinned_trackers)
         self.streams = StreamNode(key.address, ring, key.sign, chain, rng, access=self._table())
-        self.history = HistoryClient(key.address, ring.order, partitions_of=self.partitions.count)
+        self.history = HistoryClient(
+            key.address,
+            ring.order,
+            partitions_of=self.partitions.count,
+            named=self.terms.storage_of,
+        )
         self.machines += [self.streams, self.history]
         if network.registry is not None:  # without one, nothing is encrypted
             vicinity = StreamVicinity(self.streams)

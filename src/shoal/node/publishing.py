@@ -61,6 +61,7 @@ class Publishing:
             event.token.id, event.token.signed = event.id, event.signed
 
     async def _issue(self, command: Publish) -> _Receipt:
+        self._host.demand_session()
         receipt = _Receipt()
         await self._host.issue(self._machine(), command, receipt)
         return receipt

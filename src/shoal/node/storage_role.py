@@ -3,15 +3,17 @@
 It is an ordinary member of those streams: what it takes goes to the storage machine, in no order,
 whatever the subscribers of the same node want. Streams that the network file names are joined at
 the start, and so are those that the store holds already, and those that the registry says it is to
-keep, when it says so; where the settings of "*" name this node, another one is joined when a
-publisher first asks to have it kept.
+keep, when it says so; where the settings of "*" name this node, another one is joined when its
+tracker or another storage node says that there is one, or a publisher asks to have it kept.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -23,7 +25,7 @@ from shoal.identity.topics.cid import Cid, show_cid
 from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
-from shoal.node.network_file import ANY_STREAM, StorageSection
+from shoal.node.network_file import ANY_STREAM, NetworkFile, StorageSection
 from shoal.node.terms import Terms
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import MessageTaken
@@ -31,16 +33,26 @@ from shoal.protocols.streams.history.config import LATE_MS
 from shoal.protocols.streams.history.kept import is_topic
 from shoal.protocols.streams.history.messages import CompareStream, StreamsCompared
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
-from shoal.protocols.streams.history.sync import FollowStream, StorageSync
+from shoal.protocols.streams.history.sync import (
+    FollowNodes,
+    FollowStream,
+    StorageSync,
+    StreamListed,
+)
 from shoal.protocols.topics.state import is_allowed
 from shoal.runtime import RuntimeHost
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.disk import StoreDisk
+from shoal.storage.errors import StoreError, StoreGone
+from shoal.storage.folder import holds_something, sync_folder
 from shoal.storage.store import Store
+
+log = logging.getLogger("shoal.storage")
 
 DAY_NS = 24 * 3600 * S_NS
 GIGABYTE = 1_000_000_000
 COMPARE_S = 5.0  # a reader of the HTTP log waits so long for other storage nodes
+MARKER_SUFFIX = ".stores"  # beside the keystore: the folders in which its key has had a store
 KNOWN_MAX = 10_000  # streams of which it is remembered whether they are kept
 
 Join = Callable[[StreamId], None]
@@ -56,9 +68,10 @@ class StorageRole:
         node: NodeId,
         entropy: Entropy,
         access: AccessTable | None = None,
+        trackers: Sequence[Contact] = (),
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
-        self.store = Store(terms.network.path(section.folder), entropy, store_config(section))
+        self.store = open_store(terms.network, section, entropy)
         self.disk = StoreDisk(self.store)
         self.streams: dict[StreamId, None] = {}
         """Streams that are kept, and joined."""
@@ -72,6 +85,8 @@ class StorageRole:
             missed=self.sync.missed,
             holds=self.holds,
             replicas=self.sync.replicas,
+            took=self.sync.stored,
+            is_tracker={contact.node: None for contact in trackers}.__contains__,
         )
         self._terms = terms
         self._node = node
@@ -166,6 +181,10 @@ class StorageRole:
         """The host runs: keep what is to be kept. `join` takes the node into a stream."""
         self._host, self._join = host, join
         host.listeners.append(self._notified)
+        host.readiness.add("storage", self._check)
+        beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
+        if any(contact.node == self._node for contact in beside):
+            host.command(self.sync, FollowNodes(beside))
         named = [s.id for s in self._terms.network.streams if s.id != ANY_STREAM]
         held = [stream for stream, _ in self.store.places()]
         for stream in [*map(parse_stream_id, named), *held, *self._terms.streams]:
@@ -195,18 +214,98 @@ class StorageRole:
 
     # Steps
 
+    def _check(self) -> str | None:
+        problem = self.problem
+        return None if problem is None else f"nothing can be stored: {problem}"
+
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:
             if event.message.id.stream in self.streams and self._host is not None:
                 self._host.command(self.machine, KeepMessage(event.message))
         elif type(event) is StreamsCompared:
             self._compared.set()
-        elif type(event) is StreamWanted:
+        elif type(event) in (StreamWanted, StreamListed):
             self.keep(event.stream)
 
     def _permits(self, event: EventDescriptor) -> bool:
         topic = self._topics.get(event.topic)
         return topic is not None and is_allowed(topic, event)
+
+
+def open_store(network: NetworkFile, section: StorageSection, entropy: Entropy) -> Store:
+    """The store of a node, made if it is to be made; StoreGone if it was there once and is not."""
+    folder = network.path(section.folder)
+    may_create = not is_missing(network, section) if section.create is None else section.create
+    try:
+        store = Store(folder, entropy, store_config(section), may_create=may_create)
+    except StoreGone as error:
+        why = "this key has had one there" if section.create is None else "create = false says so"
+        raise StoreGone(
+            f"{error}, and none is made, for {why}: mount its disk, or restore a backup (`shoal"
+            " restore`); or, to begin with an empty one, write create = true under [storage]"
+        ) from None
+    try:
+        _note_place(network, folder)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def is_missing(network: NetworkFile, section: StorageSection) -> bool:
+    """Whether the node's key has had a store in that folder, and there is none now."""
+    marker = _marker(network)
+    if marker is None or holds_something(network.path(section.folder)):
+        return False
+    return _place(marker, network.path(section.folder)) in _places(marker)
+
+
+def _marker(network: NetworkFile) -> Path | None:
+    """Where it is noted which stores a key has had: beside the key, which is not lost with a disk
+    that is for data. None without a keystore: such a node is another one at each start."""
+    if network.node.key is None:
+        return None
+    keystore = network.path(network.node.key)
+    return keystore.with_name(keystore.name + MARKER_SUFFIX)
+
+
+def _place(marker: Path, folder: Path) -> str:
+    """A folder as it is noted: what is below the key's folder may be moved together with it."""
+    whole, beside = folder.resolve(), marker.resolve().parent
+    if whole.is_relative_to(beside):
+        return whole.relative_to(beside).as_posix()
+    return whole.as_posix()
+
+
+def _places(marker: Path) -> list[str]:
+    try:
+        return marker.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{marker} cannot be read: {error}") from error
+
+
+def _note_place(network: NetworkFile, folder: Path) -> None:
+    marker = _marker(network)
+    if marker is None:
+        return
+    places, place = _places(marker), _place(marker, folder)
+    if place in places:
+        return
+    unfinished = marker.with_name(marker.name + ".new")
+    try:
+        unfinished.write_text("".join(f"{line}\n" for line in [*places, place]))
+        unfinished.replace(marker)
+        sync_folder(marker.parent)
+    except OSError as error:
+        log.warning(
+            "%s cannot be written (%s), so a store that is not at %s at the next start is made"
+            " anew without a word: write create = false under [storage]",
+            marker,
+            error.strerror,
+            folder,
+        )
 
 
 def store_config(section: StorageSection) -> StoreConfig:

@@ -30,7 +30,9 @@ class Event:
         """The CID as bytes."""
         self.descriptor = descriptor
         self.gap_before = gap_before
-        """Events before this one could not be had: nobody keeps them any more."""
+        """Events before this one could not be had, since nobody keeps them any more; or a topic's
+        only publisher went on from an older copy of its disk, and this one does not follow the one
+        told before."""
 
     def __repr__(self) -> str:
         return f"Event({self.cid!r})"

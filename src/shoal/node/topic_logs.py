@@ -33,6 +33,7 @@ from shoal.node.topic_subscription import TopicSubscription
 from shoal.node.topics import NodeTopics
 from shoal.protocols.streams.history.config import FUTURE_NS
 from shoal.protocols.streams.history.kept import event_message
+from shoal.storage.errors import StoreError
 
 ROWS_MAX = 100  # events that wait to be written: with the largest payloads, one transaction
 RETRY_S = 5.0  # a topic that nobody knows yet, a disk that is full
@@ -118,6 +119,8 @@ class TopicLogs:
 
     def _append_now(self, topic: StreamId, events: list[Event]) -> None:
         """In the thread: the store may be busy, with a look into it as with a row."""
+        if self._role.disk.refused is not None:
+            raise StoreError(self._role.disk.refused)
         at = self.store.stream_heads(topic).get(0)
         horizon_ms, now_ns = 0 if at is None else at.horizon_ms, time_ns()
         kept = []

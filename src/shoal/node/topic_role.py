@@ -6,6 +6,7 @@ limits go; topics that the network file pins it joins at the start, and keeps wh
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from random import Random
 
@@ -19,11 +20,14 @@ from shoal.node.network_file import DhtSection, NetworkFile, TopicsSection
 from shoal.protocols.dht.config import DhtConfig, K
 from shoal.protocols.dht.node import DhtNode
 from shoal.protocols.dht.wire import DhtCodec
+from shoal.protocols.topics.archive import RESTORED
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.head_records import judge_topics
 from shoal.protocols.topics.node import TopicNode
 from shoal.protocols.topics.wire import TopicsCodec
-from shoal.storage.key_values import KeyValueDisk, KeyValueFile
+from shoal.storage.key_values import KeyValueDisk, KeyValueFile, space_key
+
+log = logging.getLogger("shoal.node")
 
 DAY_NS = 24 * 3600 * S_NS
 MEGABYTE = 1_000_000
@@ -44,8 +48,21 @@ class TopicRole:
         settings = _topics_config(network.topics or TopicsSection())
         self.machine = TopicNode(key, rng, settings, disk=network.topics is not None)
         self._file: KeyValueFile | None = None
+        self._disk: KeyValueDisk | None = None
         if network.topics is not None:
             self._file = KeyValueFile(network.path(network.topics.folder), key.address)
+            if self._file.restored:
+                log.warning(
+                    "%s is a copy: before this node publishes in a topic again it looks for what"
+                    " it published there since the copy was made",
+                    self._file.file,
+                )
+                self._file.settle_as(space_key(SPACE, RESTORED))
+
+    @property
+    def problem(self) -> str | None:
+        """Why topics cannot be stored now, for people; None if all is well."""
+        return None if self._disk is None else self._disk.problem
 
     @property
     def machines(self) -> tuple[Machine, ...]:
@@ -60,7 +77,8 @@ class TopicRole:
         if self._file is None:
             return {}
         slot = machines.index(self.machine)
-        return {slot: KeyValueDisk(self._file, {slot: SPACE})}
+        self._disk = KeyValueDisk(self._file, {slot: SPACE})
+        return {slot: self._disk}
 
 
 def _dht_config(section: DhtSection, listen: Sequence[str]) -> DhtConfig:

@@ -42,6 +42,7 @@ from shoal.protocols.topics.commands import (
     Pin,
     Publish,
     PublishRefused,
+    Retire,
     Start,
     StartMissing,
     Subscribe,
@@ -124,6 +125,10 @@ class NodeTopics:
         for topic in topics:
             self.start(self._keep(topic))
 
+    def retire(self, reason: str) -> None:
+        """Publish nothing any more, also for those who ask this node to."""
+        self._host.command(self.machine, Retire(reason))
+
     async def close(self) -> None:
         """Let nobody wait for a node that is gone."""
         self._closed = True
@@ -143,6 +148,7 @@ class NodeTopics:
 
     async def add(self, topic: TopicDescriptor) -> tuple[Cid, TopicDescriptor]:
         """Sign a topic of our own and make it known; this node is in it until the end."""
+        self._host.demand_session()
         signed = sign_topic(topic, self._key)
         id = cid_of(encode_descriptor(signed))
         await self._when_ready()
@@ -174,6 +180,7 @@ class NodeTopics:
         self, topic: Cid, payload: bytes, parent: Cid | None = None
     ) -> PublishedEvent:
         """Add an event."""
+        self._host.demand_session()
         await self._host.wait_for_room(PATIENCE_NS)
         what = f"an event of topic {show_cid(topic)}"
         command = Publish(topic, payload, parent)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from shoal.base.errors import UsageError
+from shoal.base.ids import StreamId, parse_stream_id
 
 SECONDS_MAX = 86_400
 
@@ -23,6 +24,17 @@ def gateway_address(option: str, text: str) -> str:
             " http://127.0.0.1:7780"
         )
     return f"{url.scheme}://{url.netloc}"
+
+
+def stream_option(text: str) -> StreamId:
+    """The one stream of a read or a write; UsageError for a list or a pattern, which would be the
+    name of a stream that nobody meant."""
+    if "," in text or "*" in text:
+        raise UsageError(
+            f"stream = {text!r}: give the id of one stream, without , and *: streams are read and"
+            " written one by one (union joins frames)"
+        )
+    return parse_stream_id(text)
 
 
 def patience(text: str | None, otherwise: float) -> float:

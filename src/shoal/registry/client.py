@@ -100,6 +100,11 @@ class ContractRegistry:
         """The block that reads are of."""
         return self._follower.seen
 
+    @property
+    def problem(self) -> str | None:
+        """Why the chain could not be read the last time, for people; None if it could."""
+        return self._follower.problem
+
     async def close(self) -> None:
         """Stop following, and let go of the chain."""
         if self._polling is not None:

@@ -34,8 +34,8 @@ def steady_ns() -> int:
 class Clock:
     """Both times of one node."""
 
-    def __init__(self, stepped: Callable[[int], None]) -> None:
-        """`stepped` hears by how much the time of day is ahead of the other, when that changes."""
+    def __init__(self, stepped: Callable[[int, int], None]) -> None:
+        """`stepped` hears by how much the time of day is ahead, and when, if that changes."""
         self._stepped = stepped
         self._begin_ns = time_ns() - steady_ns()
         self.offset_ns = 0
@@ -68,4 +68,4 @@ class Clock:
         if abs(step_ns) > LOGGED_NS:
             way = "ahead" if step_ns > 0 else "back"
             log.warning("the system clock was set %s by %.1f s", way, abs(step_ns) / S_NS)
-        self._stepped(offset_ns)
+        self._stepped(offset_ns, after_ns)

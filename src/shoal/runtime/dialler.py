@@ -94,6 +94,10 @@ class Dialler:
         failures = self._failures.get(peer)
         return None if failures is None else failures.reason
 
+    def is_dialling(self, peer: NodeId) -> bool:
+        """Whether an attempt is under way, or waits for its turn."""
+        return peer in self._attempts
+
     async def close(self) -> None:
         """Give up all attempts, and begin no more."""
         self._closed = True

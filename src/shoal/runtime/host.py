@@ -3,6 +3,12 @@
 One connection per peer. When two nodes dial each other at once there are two for a while
 (pairs.py); if one of them is lost the other takes its place. A peer that dials again the same way,
 or much later, has lost its end of the old connection: the new one takes its place.
+
+Two connections may also come from two sessions of one key: a node that was started anew, or two
+copies of it that run at once (identity/session.py). The newer session keeps the connection. The
+older one is shown the signed record of the newer one, and believes it because its own key signed
+it; a session that is dead hears nothing. If the older one is the newcomer, the newer one is first
+asked whether it is alive: records prove the order of two sessions, not that both run.
 """
 
 from __future__ import annotations
@@ -15,9 +21,21 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from shoal.base.errors import OversizedMessage, RemoteError, UsageError
-from shoal.base.ids import NodeId, short_node_id
+from shoal.base.errors import (
+    MalformedMessage,
+    OversizedMessage,
+    RemoteError,
+    SessionReplaced,
+    UsageError,
+)
+from shoal.base.ids import NodeId, short_node_id, show_node_id
 from shoal.base.units import S_NS, seconds
+from shoal.identity.session import (
+    NO_SESSION,
+    SessionRecord,
+    decode_session,
+    encode_session,
+)
 from shoal.kernel.access import AccessPort, Verdict
 from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
@@ -38,6 +56,7 @@ from shoal.runtime.clock import Clock
 from shoal.runtime.dialler import Dialler
 from shoal.runtime.disk import DiskThread
 from shoal.runtime.pairs import NUMBER, WORDS, Pairs, closed
+from shoal.runtime.readiness import ReadinessChecks
 from shoal.runtime.room import Room
 from shoal.runtime.timers import Timers
 from shoal.runtime.unsent import WantedBack
@@ -45,6 +64,9 @@ from shoal.runtime.verifier import Verifier
 from shoal.transport.port import Frame, Link, Listener, Transport
 
 SIMULTANEOUS_NS = 5 * S_NS  # two dials this close together were meant at the same time
+SESSIONS = 254  # the number of the protocol in which sessions of one key are shown to each other
+SESSION_ALIVE_NS = 10 * S_NS
+"""A session that has answered counts as alive for this long: three pauses between two dials."""
 MALFORMED_MAX = 16  # messages that make no sense, before we stop listening to a peer
 
 Observer = Callable[[int, Record], None]
@@ -66,12 +88,20 @@ class RuntimeHost(Host):
         disk: Disk | None = None,
         access: AccessPort | None = None,
         wanted_back: Mapping[type, Machine] | None = None,
+        session: SessionRecord = NO_SESSION,
     ) -> None:
         """Of the messages that are wanted back, a machine gets those that never left."""
         super().__init__(node, machines, limits)
         self.connections: dict[NodeId, Link] = {}
         self.observers: list[Observer] = []
         self.listeners: list[Callable[[Any], None]] = []
+        self.readiness = ReadinessChecks()
+        """Whether each role works; parts of the node add their checks."""
+        self.session = session
+        self.newer_session: SessionRecord | None = None
+        """Another session of our key, which has taken our place."""
+        self.on_replaced: list[Callable[[SessionRecord], None]] = []
+        """Told of it, once."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock(self.wall_stepped)
         if isinstance(disk, ReadsWall):
@@ -84,6 +114,9 @@ class RuntimeHost(Host):
         self._since_s: dict[NodeId, float] = {}
         self._pairs = Pairs(self._keep, self._pausing)
         self._malformed: dict[NodeId, int] = {}
+        self._alive_s: dict[NodeId, float] = {}
+        """When the session that a peer's link is of said that it is alive."""
+        self._older_told = False
         self._verifier = Verifier(self._verified)
         self._disk = (
             None
@@ -164,6 +197,10 @@ class RuntimeHost(Host):
         """Why the last dial to a peer failed, for messages to people."""
         return self._dialler.problem(peer)
 
+    def is_dialling(self, peer: NodeId) -> bool:
+        """Whether a dial to a peer is under way, or pauses after the last one."""
+        return self._dialler.is_dialling(peer)
+
     def hang_up(self, peer: NodeId) -> None:
         pair, link = self._pairs.part(peer), self._forget(peer)
         if link is not None:
@@ -210,7 +247,9 @@ class RuntimeHost(Host):
                 return  # we have closed it, over one of the frames before
             codec = codecs.get(number)
             if codec is None:
-                if number != NUMBER:
+                if number == SESSIONS:
+                    self._session_shown(link, payload)
+                elif number != NUMBER:
                     self._reject(peer, "no-such-protocol")
                 elif payload not in WORDS:
                     self._reject(peer, "malformed")
@@ -334,14 +373,25 @@ class RuntimeHost(Host):
             link.close("closed")  # whoever comes before the machines have started dials again
             return
         old = self.connections.get(peer)
-        if old is None:
+        if old is not None and _is_older(link, old):
+            self._refuse_older(old, link)
+        elif old is None:
             self._adopt(link)
+        elif _is_older(old, link):
+            self.rejected(peer, "older-session")
+            old.send(SESSIONS, encode_session(link.peer.session))
+            self._replace(link)
         elif old.dialled != link.dialled and self._is_young(peer):
             self._pair(old, link)
         else:
-            self.hang_up(peer)
-            self._guard(self.link_closed, peer, "replaced")
-            self._adopt(link)
+            self._replace(link)
+
+    def _replace(self, link: Link) -> None:
+        """A peer has lost its end of the connection that we have, or is another session."""
+        peer = link.peer.node
+        self.hang_up(peer)
+        self._guard(self.link_closed, peer, "replaced")
+        self._adopt(link)
 
     def _adopt(self, link: Link) -> None:
         peer = link.peer.node
@@ -349,6 +399,72 @@ class RuntimeHost(Host):
         self._since_s[peer] = self._loop.time()
         self._dialler.connected(peer)
         self._guard(self.link_opened, peer)
+
+    # Sessions of one key
+
+    def _refuse_older(self, newer: Link, older: Link) -> None:
+        """An older session dials while we have a link to a newer one. If that is known to be alive,
+        the older one is shown its record; otherwise it is asked, and the older one dials again."""
+        peer = newer.peer.node
+        self.rejected(peer, "older-session")
+        alive_s = self._alive_s.get(peer)
+        if alive_s is not None and self._loop.time() - alive_s <= seconds(SESSION_ALIVE_NS):
+            older.send(SESSIONS, encode_session(newer.peer.session))
+        newer.send(SESSIONS, encode_session(older.peer.session))
+        older.close("closed")
+
+    def _session_shown(self, link: Link, payload: bytes) -> None:
+        """A peer shows a session: its own, which says that it is alive, or another one of ours."""
+        peer = link.peer.node
+        try:
+            shown = decode_session(payload)
+        except MalformedMessage:
+            self._reject(peer, "malformed")
+            return
+        if shown == link.peer.session:
+            self._alive_s[peer] = self._loop.time()
+            return
+        known = self.session.number if self.newer_session is None else self.newer_session.number
+        if not self.session.number or shown.number in (self.session.number, known):
+            return
+        if not shown.is_signed_by(self.node):
+            self._reject(peer, "not-our-session")
+        elif shown.number < self.session.number:
+            link.send(SESSIONS, encode_session(self.session))
+            if not self._older_told:
+                self._older_told = True
+                log.warning(
+                    "an older session of %s runs too, says %s: a copy of this node, which is told"
+                    " to publish nothing",
+                    show_node_id(self.node),
+                    show_node_id(peer),
+                )
+        elif shown.number > known:
+            self._session_replaced(shown)
+
+    def _session_replaced(self, newer: SessionRecord) -> None:
+        first, self.newer_session = self.newer_session is None, newer
+        if first:
+            log.error("%s", self.session_problem())
+            for tell in self.on_replaced:
+                self._guard(tell, newer)
+
+    def session_problem(self) -> str | None:
+        """Why this session must not publish, for people; None if it may."""
+        if self.newer_session is None:
+            return None
+        return (
+            f"a newer session of {show_node_id(self.node)} runs elsewhere, from a copy of this"
+            " node's key: this one publishes and keeps nothing any more; stop one of the two, and"
+            " restart this one if it is the one to go on (or give it a key of its own:"
+            " `shoal key new`)"
+        )
+
+    def demand_session(self) -> None:
+        """SessionReplaced if a newer session has taken our place."""
+        problem = self.session_problem()
+        if problem is not None:
+            raise SessionReplaced(problem)
 
     def _is_young(self, peer: NodeId) -> bool:
         return self._loop.time() - self._since_s[peer] < seconds(SIMULTANEOUS_NS)
@@ -381,6 +497,7 @@ class RuntimeHost(Host):
     def _forget(self, peer: NodeId) -> Link | None:
         self._room.note(peer, high=False)
         self._since_s.pop(peer, None)
+        self._alive_s.pop(peer, None)
         self._malformed.pop(peer, None)
         return self.connections.pop(peer, None)
 
@@ -404,3 +521,10 @@ class RuntimeHost(Host):
         log.exception("a machine of %s failed", short_node_id(self.node))
         self.rejected(self.node, "machine-failed")
         self._guard(self._feed_all, [])
+
+
+def _is_older(one: Link, other: Link) -> bool:
+    """Whether a link is of an older session than another one to the same peer. A peer that does not
+    say has one session only."""
+    first, second = one.peer.session.number, other.peer.session.number
+    return bool(first) and bool(second) and first < second

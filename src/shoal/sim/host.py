@@ -73,7 +73,8 @@ class SimHost(Host):
         self._disk_busy = False
         if isinstance(sim_node.disk, ReadsWall):
             self._walls.append(sim_node.disk.wall)
-        self.wall_stepped(sim_node.wall_offset_ns)
+        for wall in self._walls:
+            wall.offset_ns = sim_node.wall_offset_ns
 
     # Time
 

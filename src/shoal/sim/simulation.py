@@ -121,7 +121,7 @@ class SimNode:
         """Set this node's system clock, ahead or back: its monotonic clock does not notice."""
         self.wall_offset_ns += step_ns
         if self.host is not None:
-            self.host.wall_stepped(self.wall_offset_ns)
+            self.host.wall_stepped(self.wall_offset_ns, self.host.now_ns())
 
     def _shown_ns(self) -> int:
         now_ns = self._simulation.scheduler.now_ns

@@ -20,7 +20,7 @@ audit        everything that must be true of a store, checked
 offsets      the offset that a reader keeps, as JSON
 
 Words. A *place* is one (stream, partition). A *log* is what one storage node accepted at one
-place, in the order of its commits; it is named by a UUID that was born with that node's database,
+place, in the order of its commits; it is named by a UUID that was drawn for that node's database,
 and each of its rows has a `seq`, from 1 on. A *replica* is another node's log held here.
 
 What the seqs promise. Whatever way a message comes (live, late, repaired by anti-entropy, or with
@@ -29,6 +29,9 @@ transaction that stores it. So a log has no holes, is in commit order, and a ran
 never changes: a late message comes after b. A message that is held already gets no second seq,
 also when it comes again with a replica: then only the replica grows. Retention takes rows off the
 old end and never renumbers; a message that was let go and comes again is new.
+
+A store that cannot keep that promise, since it was restored from a copy, goes on under a new log
+id, with all its rows (logs.py).
 
 Retention removes a message from every log at once: the first available seq of a replica rises
 above each row whose message is gone, even if older rows of that replica are still held.

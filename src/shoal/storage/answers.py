@@ -29,9 +29,11 @@ from shoal.protocols.streams.history.messages import (
 )
 from shoal.protocols.streams.history.sync_messages import (
     HEADS_MAX,
+    LISTED_STREAMS_MAX,
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     PlaceHeads,
     RowName,
     SeqMessage,
@@ -39,6 +41,7 @@ from shoal.protocols.streams.history.sync_messages import (
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 from shoal.protocols.streams.history.tail import body_digest
 from shoal.storage.reading import Page, PageLimits
@@ -66,6 +69,7 @@ class Answers:
             AskHeads: self._stream_heads,
             AskRows: self._rows,
             AskMessages: self._messages,
+            AskStreams: self._streams,
             Lacking: self._lacking,
         }
 
@@ -166,6 +170,16 @@ class Answers:
                 heads = tuple(_head(log, head) for log, head in logs.items())
                 places.append(PlaceHeads(stream, partition, horizon_ms, heads[:HEADS_MAX]))
         return TellHeads(question.request, self._store.log.bytes, tuple(places), False)
+
+    def _streams(self, question: AskStreams) -> TellStreams:
+        own = self._store.log.bytes
+        # Numbers have 32 bits in a store; streams begin at 0, so `after` is one more than the last.
+        after = min(question.after, 2**32 - 1) if question.log == own else 0
+        found = self._store.streams_after(after - 1, LISTED_STREAMS_MAX + 1)
+        page = found[:LISTED_STREAMS_MAX]
+        last = page[-1][0] + 1 if page else after
+        names = tuple(stream for _, stream in page)
+        return TellStreams(question.request, own, names, last, len(found) > len(page))
 
     def _rows(self, question: AskRows) -> TellRows | SyncRefused:
         log, stream, partition = UUID(bytes=question.log), question.stream, question.partition

@@ -21,7 +21,7 @@ from shoal.storage.layout import (
     read_message,
     split_head_key,
 )
-from shoal.storage.logs import holders_of
+from shoal.storage.logs import Entries, holders_of
 
 
 def audit(database: Database) -> None:
@@ -51,13 +51,13 @@ class _Audit:
     def _log(self, place: Place, number: int, head: Head) -> Iterator[str]:
         """Rows without a hole, each with its message, in the order of their ingest times."""
         newest_ns = 0
+        entries = Entries(self._txn, self._tables, place, number)
         for seq in range(head.first, head.last + 1):
             where = f"row {seq} of log {number} at {place.hex()}"
-            raw = self._txn.get(entry_key(number, place, seq), db=self._tables.entries)
-            if raw is None:
+            entry = entries.find(seq)
+            if entry is None:
                 yield f"{where} is missing"
                 continue
-            entry = read_entry(raw)
             if not newest_ns <= entry.ingest_ns <= head.ingest_ns:
                 yield f"{where} goes back in time"
             newest_ns = entry.ingest_ns
@@ -66,11 +66,13 @@ class _Audit:
             variant = self._txn.get(entry_key(number, place, seq), db=self._tables.variants)
             if entry.variant != (variant is not None):
                 yield f"{where} should have bytes of its own, or should not"
-            if number != OWN and (number, seq) not in holders_of(self._txn, self._tables, key):
+            owned = number == OWN or seq <= entries.shared
+            if not owned and (number, seq) not in holders_of(self._txn, self._tables, key):
                 yield f"{where} is not known to its message"
-            if number == OWN and (message.seq, message.ingest_ns) != (seq, entry.ingest_ns):
+            came_ns = entries.ingest_ns(seq, message.ingest_ns)
+            if owned and (message.seq, came_ns) != (seq, entry.ingest_ns):
                 yield f"{where} is row {message.seq} by its message"
-            if number == OWN and entry.variant:
+            if owned and entry.variant:
                 yield f"{where} has other bytes than its message"
 
     def _counts(self, own_rows: int) -> Iterator[str]:

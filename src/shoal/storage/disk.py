@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.base.errors import MalformedMessage, NotFound, RemoteError, ShoalError, UsageError
 from shoal.base.ids import MessageId, NodeId
+from shoal.base.units import S_NS
 from shoal.kernel.disk import DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
@@ -24,6 +25,7 @@ from shoal.protocols.streams.history.disk import (
     DIVERGED,
     MALFORMED,
     NOT_HELD,
+    STORE_GONE,
     Compared,
     ComparedKey,
     FindCompared,
@@ -39,11 +41,19 @@ from shoal.protocols.streams.history.disk import (
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.answers import Answers
-from shoal.storage.errors import LogDiverged, StoreDamaged, StoreError
+from shoal.storage.errors import LogDiverged, StoreDamaged, StoreError, StoreGone
 from shoal.storage.rows import Conflict, ReplicaRow
 from shoal.storage.store import Store as MessageStore
 
 log = logging.getLogger("shoal.storage")
+
+RETENTION_SETTLES_NS = 3600 * S_NS
+"""After the start, and after the clock was set: retention has time, and clocks are set right within
+minutes, where they are."""
+LOG_AHEAD_NS = 60 * S_NS  # what clocks may differ
+LOG_SETTLES_NS = 20 * S_NS
+"""After the clock was set, for it may be set again. Until the next pass of retention, every 10 s,
+rows come in at the time of the newest."""
 
 COUNTS_TOLD = frozenset(10**power for power in range(1, 10))  # of failures of one kind
 
@@ -53,15 +63,34 @@ class StoreDisk:
 
     def __init__(self, store: MessageStore) -> None:
         self.store = store
-        self.problem: str | None = None
-        """Why the last batch could not be stored, or None if it was."""
+        self._problem: str | None = None
         self.unanswered: dict[str, int] = {}
         """How many questions failed, by what went wrong."""
         self._answers = Answers(store)
         self.wall = WallClock()
+        self.wall_is_wrong = False
+        """Trackers and storage nodes say so: nothing is let go for its age by the time of day."""
+        self._begun_ns: int | None = None
+        self.refused: str | None = None
+        """Why nothing may be stored here any more, if so."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the last batch could not be stored, or the next one cannot; None if all is well."""
+        try:
+            self.store.check_present()
+        except StoreGone as error:
+            return str(error)
+        return self._problem
+
+    @problem.setter
+    def problem(self, problem: str | None) -> None:
+        self._problem = problem
 
     def work(self, requests: Sequence[DiskRequest], now_ns: int) -> list[DiskResult]:
-        now_ns = self.wall.read(now_ns)  # rows carry the time of day
+        steady_ns, now_ns = now_ns, self.wall.read(now_ns)  # rows carry the time of day
+        if self._begun_ns is None:
+            self._begin(steady_ns, now_ns)
         results: dict[int, DiskResult] = {}
         messages: dict[int, VerifiedMessage] = {}
         changes: dict[int, tuple[ReplicaKey | ComparedKey, bytes]] = {}
@@ -83,8 +112,14 @@ class StoreDisk:
             results[at] = _result(requests[at][1], self._change(key, value, now_ns))
         for at, (_, effect) in enumerate(requests):
             if isinstance(effect, Load):
-                results[at] = Loaded(effect.token, self._answer(effect.key, now_ns))
+                results[at] = Loaded(effect.token, self._answer(effect.key, steady_ns))
         return [results[at] for at in range(len(requests))]
+
+    def refuse(self, problem: str) -> None:
+        """Store nothing from now on: another node goes on under the name of this one's log. What
+        is held is still told."""
+        self.refused = self.problem = problem
+        log.error("nothing can be stored: %s", problem)
 
     def clear(self) -> None:
         raise UsageError("a store is not cleared: close it, and remove its folder")
@@ -96,6 +131,8 @@ class StoreDisk:
         """Why each message could not be stored, or None."""
         if not messages:
             return {}
+        if self.refused is not None:
+            return dict.fromkeys(messages, DISK_FAILED)
         try:
             appended = self.store.append(list(messages.values()), now_ns)
         except (UsageError, StoreDamaged) as error:
@@ -106,7 +143,7 @@ class StoreDisk:
             return dict.fromkeys(messages, self._failed(error))
         except ShoalError as error:
             return dict.fromkeys(messages, self._failed(error))
-        self.problem = None
+        self._problem = None
         return {
             at: CONFLICT if isinstance(result, Conflict) else None
             for at, result in zip(messages, appended, strict=True)
@@ -114,6 +151,8 @@ class StoreDisk:
 
     def _change(self, key: ReplicaKey | ComparedKey, value: bytes, now_ns: int) -> str | None:
         """Why rows could not be appended to a replica, or a note could not be made; or None."""
+        if self.refused is not None:
+            return DISK_FAILED
         if isinstance(key, ComparedKey):
             try:
                 self.store.put_note(_note_name(key.node), value)
@@ -137,21 +176,52 @@ class StoreDisk:
             return MALFORMED
         except StoreError as error:
             return self._failed(error)
-        self.problem = None
+        self._problem = None
         return None
 
-    def _answer(self, key: bytes, now_ns: int) -> bytes | None:
+    def _answer(self, key: bytes, steady_ns: int) -> bytes | None:
         try:
             question = decode_question(key)
             if isinstance(question, Retain):
-                step = self.store.retain(now_ns)
-                return encode(Retained(step.removed, step.more))
+                return encode(self._retain(steady_ns))
             if isinstance(question, FindCompared):
                 return self.store.note(_note_name(question.node)) or encode(Compared())
             return encode(self._answers.answer(question))
+        except StoreGone as error:
+            self._failed(error)
+            return None
         except (ShoalError, msgspec.MsgspecError) as error:
             self._count_unanswered(error)
             return None
+
+    def _begin(self, steady_ns: int, wall_ns: int) -> None:
+        self._begun_ns = steady_ns
+        try:
+            self.store.begin_time(steady_ns, wall_ns)
+        except ShoalError as error:
+            self._failed(error)
+
+    def _retain(self, steady_ns: int) -> Retained:
+        wall_ns = self.wall.read(steady_ns)
+        assert self._begun_ns is not None  # in `work`
+        age_ns = min(steady_ns - self._begun_ns, steady_ns - self.wall.stepped_ns)
+        settled = age_ns >= RETENTION_SETTLES_NS and not self.wall_is_wrong
+        step = self.store.retain_carefully(steady_ns, wall_ns, settled=settled)
+        certain_ns, ahead_ns = self.store.certain_ns, self.store.newest_ingest_ns - wall_ns
+        if (
+            ahead_ns > LOG_AHEAD_NS
+            and self.wall.is_settled(steady_ns, LOG_SETTLES_NS)
+            and not self.wall_is_wrong
+            and certain_ns is not None
+            and wall_ns > certain_ns - LOG_AHEAD_NS  # or the clock was set back, and is wrong now
+        ):
+            old, new = self.store.log, self.store.new_log(wall_ns)
+            log.warning(
+                "rows of log %s came in up to %.0f s ahead of the clock, which was wrong then: the"
+                " store goes on under log %s",
+                *(old, ahead_ns / S_NS, new),
+            )
+        return Retained(step.removed, step.more)
 
     def _count_unanswered(self, error: Exception) -> None:
         """Tell the operator in full once for each kind; peers may ask the same without end."""
@@ -165,10 +235,10 @@ class StoreDisk:
     def _failed(self, error: ShoalError) -> str:
         """Tell the operator, once for each new problem."""
         problem = str(error)
-        if problem != self.problem:
+        if problem != self._problem:
             log.error("nothing can be stored: %s", problem)
-        self.problem = problem
-        return DISK_FAILED
+        self._problem = problem
+        return STORE_GONE if isinstance(error, StoreGone) else DISK_FAILED
 
 
 def _note_name(node: NodeId) -> str:

@@ -13,6 +13,10 @@ class StoreInUse(StoreError):
     """Another process, or this one, has the store open."""
 
 
+class StoreGone(StoreError):
+    """The store is not where it was: its folder was deleted, or its disk is not mounted."""
+
+
 class StoreFormatUnknown(StoreError):
     """Not a store, or one that a newer Shoal wrote."""
 
@@ -30,7 +34,13 @@ class LogDiverged(RemoteError):
 
 
 class OutboxFull(StoreError):
-    """No room in an outbox now; there will be when what is sealed has been published."""
+    """No room in an outbox now: sealed rows are not yet published, or another batch has the room.
+    It is worth trying again."""
+
+    def __init__(self, text: str, *, publishing: bool = False) -> None:
+        super().__init__(text)
+        self.publishing = publishing
+        """Room comes back as sealed rows are published."""
 
 
 class OutboxTooSmall(StoreError):
@@ -39,6 +49,11 @@ class OutboxTooSmall(StoreError):
 
 class Fenced(UsageError):
     """A newer run of the same query has taken over: whoever hears this must stop."""
+
+
+class NotAReplay(UsageError):
+    """A batch was sealed before, and this is not the same batch: the checkpoint was restored, or
+    the query gives other rows than it did."""
 
 
 class NotStaged(UsageError):

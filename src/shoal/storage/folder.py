@@ -22,6 +22,18 @@ def data_file(folder: Path) -> Path:
     return folder / DATA_FILE
 
 
+def holds_something(folder: Path) -> bool:
+    """Whether anything was ever written to a file of this folder's store; StoreError if nobody can
+    say."""
+    file = data_file(folder)
+    try:
+        return file.stat().st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise StoreError(f"{file} cannot be read: {error.strerror}") from error
+
+
 def make_folder(folder: Path) -> None:
     """The folder exists when this returns, also after a power loss."""
     try:

@@ -49,6 +49,11 @@ class KeyValueFile(OwnedFile):
         """Store values, in this order and all in one transaction; None deletes."""
         self.write(self._put_all, changes)
 
+    def settle_as(self, key: bytes) -> None:
+        """Tell a machine that this is a copy, by a value of its own: it does what follows from
+        that, and deletes the value."""
+        self.write(self._settle_as, key)
+
     def get(self, key: bytes) -> bytes | None:
         """The value, or None; StoreDamaged if it is not what was written."""
         raw = self.read(lambda txn: txn.get(key, db=self._values))
@@ -61,6 +66,10 @@ class KeyValueFile(OwnedFile):
                 " copy, or move it away and let the other nodes fill a new one"
             )
         return value
+
+    def _settle_as(self, txn: Txn, key: bytes) -> None:
+        self._put_all(txn, [(key, b"1")])
+        self.settle_restored(txn)
 
     def _put_all(self, txn: Txn, changes: Sequence[tuple[bytes, bytes | None]]) -> None:
         for key, value in changes:
@@ -78,7 +87,7 @@ class KeyValueDisk:
         self.file = file
         self.problem: str | None = None
         """Why the last batch could not be stored, or None if it was."""
-        self._spaces = {slot: name.encode() + b"\0" for slot, name in spaces.items()}
+        self._spaces = {slot: space_key(name) for slot, name in spaces.items()}
 
     def work(self, requests: Sequence[DiskRequest], now_ns: int) -> list[DiskResult]:
         changes: list[tuple[bytes, bytes | None]] = []
@@ -136,3 +145,8 @@ class KeyValueDisk:
         if problem != self.problem:
             log.error("%s: %s", what, problem)
         self.problem = problem
+
+
+def space_key(name: str, key: bytes = b"") -> bytes:
+    """Where a value of a machine is, by the machine's name."""
+    return name.encode() + b"\0" + key

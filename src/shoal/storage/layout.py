@@ -21,6 +21,10 @@ last, so it needs no length, and its UTF-8 sorts as its code points do.
                                                 time, horizon
     holders          place, tail                (log number, seq) of each replica that has it
     leases           place, log number, holder  after seq, expiry
+    closed           place, log number          last shared seq, time of closing
+
+A log is *closed* when this store goes on under a new log id (logs.py): the rows that it had are
+those of the own log, up to the last shared seq, and are there once.
 
 The longest key is a lease's: 5 + 4 + 4 * 64 bytes.
 """
@@ -41,8 +45,9 @@ from shoal.base.ids import CHAIN_CHARS_MAX, NODE_ID_BYTES, MessageId, NodeId, St
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
 Table: TypeAlias = "lmdb._Database"
 
-STORE_FORMAT = 1  # grows when a table changes its meaning; what is newer is refused
+STORE_FORMAT = 2  # grows when a table changes its meaning; any other format is refused
 
+LOG = b"log"  # in `meta`
 OWN = 0  # the number of the own log
 
 Place = NewType("Place", bytes)
@@ -59,8 +64,11 @@ _HEAD_KEY = struct.Struct(">5sI")
 _HEAD = struct.Struct(">QQQQ")
 _HOLDER = struct.Struct(">IQ")
 _LEASE = struct.Struct(">QQ")
+_CLOSED = struct.Struct(">QQ")
 
 PLACE_BYTES = _PLACE.size
+HEAD_KEY_BYTES = _HEAD_KEY.size
+SEQ_BYTES = 8  # at the end of a row's key
 _MESSAGE_HEAD_BYTES = _MESSAGE.size
 _CHAIN_BYTES_MAX = 4 * CHAIN_CHARS_MAX
 _PUBLISHER = slice(PLACE_BYTES + 16, PLACE_BYTES + _TAIL.size)
@@ -81,6 +89,7 @@ class Tables(NamedTuple):
     heads: Table
     holders: Table  # the only one with several values under a key
     leases: Table
+    closed: Table
 
 
 # Places and ids
@@ -217,7 +226,7 @@ def entry_key(log: int, place: Place, seq: int) -> bytes:
 
 def seq_of(key: bytes) -> int:
     """Of a key in `entries`."""
-    return int.from_bytes(key[-8:])
+    return int.from_bytes(key[-SEQ_BYTES:])
 
 
 def entry_value(ingest_ns: int, variant: bool, tail: bytes) -> bytes:
@@ -275,3 +284,18 @@ def read_lease(value: bytes) -> tuple[int, int]:
     """After seq, and expiry."""
     after_seq, expires_ns = _LEASE.unpack(value)
     return after_seq, expires_ns
+
+
+# Closed logs
+
+
+def closed_value(last: int, until_ns: int) -> bytes:
+    """A log that was the own one: its rows up to `last` are those of the own log, in which they
+    came in at `until_ns` at the latest."""
+    return _CLOSED.pack(last, until_ns)
+
+
+def read_closed(value: bytes) -> tuple[int, int]:
+    """Last shared seq, and time of closing."""
+    last, until_ns = _CLOSED.unpack(value)
+    return last, until_ns

@@ -14,7 +14,7 @@ from shoal.base.ids import StreamId
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
 from shoal.storage.layout import (
-    PLACE_BYTES,
+    HEAD_KEY_BYTES,
     Place,
     Tables,
     Txn,
@@ -26,8 +26,6 @@ from shoal.storage.layout import (
 from shoal.storage.logs import Logs, check_available
 from shoal.storage.names import Names
 from shoal.storage.rows import Lease, LogId
-
-_PREFIX_BYTES = PLACE_BYTES + 4
 
 
 class Leases:
@@ -81,10 +79,10 @@ class Leases:
         def work(txn: Txn) -> list[Lease]:
             found = []
             for key, value in _leases_from(txn, self._tables, b""):
-                place, number = split_head_key(key[:_PREFIX_BYTES])
+                place, number = split_head_key(key[:HEAD_KEY_BYTES])
                 stream, partition = self._names.stream_of(txn, place)
                 after_seq, expires_ns = read_lease(value)
-                log, holder = self._names.log_of(txn, number), key[_PREFIX_BYTES:].decode()
+                log, holder = self._names.log_of(txn, number), key[HEAD_KEY_BYTES:].decode()
                 found.append(Lease(holder, log, stream, partition, after_seq, expires_ns))
             return found
 
@@ -109,16 +107,18 @@ class Leases:
         return holder.encode()
 
 
-def leased_after(txn: Txn, tables: Tables, place: Place, now_ns: int) -> dict[int, int]:
+def leased_after(
+    txn: Txn, tables: Tables, place: Place, now_ns: int, most_ns: int | None = None
+) -> dict[int, int]:
     """Log number -> the lowest seq after which rows are still needed at this place. Drops leases
-    that have expired."""
+    that have expired, and those that would last beyond a time up to which none can."""
     lowest: dict[int, int] = {}
     for key, value in _leases_from(txn, tables, place):
         after_seq, expires_ns = read_lease(value)
-        if expires_ns <= now_ns:
+        if expires_ns <= now_ns or (most_ns is not None and expires_ns > most_ns):
             txn.delete(key, db=tables.leases)
             continue
-        number = split_head_key(key[:_PREFIX_BYTES])[1]
+        number = split_head_key(key[:HEAD_KEY_BYTES])[1]
         lowest[number] = min(after_seq, lowest.get(number, after_seq))
     return lowest
 

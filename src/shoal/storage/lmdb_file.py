@@ -19,7 +19,7 @@ import lmdb
 
 from shoal.base.errors import UsageError
 from shoal.storage.config import StoreConfig
-from shoal.storage.errors import StoreDamaged, StoreError, StoreFull
+from shoal.storage.errors import StoreDamaged, StoreError, StoreFull, StoreGone
 from shoal.storage.folder import FolderLock, data_file, make_folder
 from shoal.storage.gate import Gate
 from shoal.storage.layout import Txn
@@ -54,6 +54,7 @@ class LmdbFile(ABC):
             try:
                 with self._named_errors():
                     self._open_tables(self._environment)
+                self._identity = _identity_of(self.file)
             except BaseException:
                 self._environment.close()
                 raise
@@ -96,7 +97,24 @@ class LmdbFile(ABC):
         with self._gate.together():
             if self._closed:
                 raise UsageError(f"store {self.file.parent} is closed: open it again")
+            self.check_present()
             yield
+
+    def check_present(self) -> None:
+        """StoreGone if the file that is open here is not the one under its name any more. What is
+        written to it then is lost when this process ends: it costs a microsecond to know."""
+        try:
+            found = _identity_of(self.file)
+        except OSError as error:
+            reason = error.strerror or str(error)
+        else:
+            if found == self._identity:
+                return
+            reason = "another file is in its place"
+        raise StoreGone(
+            f"{self.file} is not there any more ({reason}), so nothing is stored or read: mount its"
+            " disk again, or restore a backup, and start the node again"
+        )
 
     def _grow(self, full_bytes: int) -> None:
         with self._gate.alone(), self._named_errors():
@@ -126,7 +144,10 @@ class LmdbFile(ABC):
     def _failure(self, error: lmdb.Error) -> StoreError:
         # A disk that fills up in the middle of a write is told as an input/output error.
         code = getattr(error, "code", 0)  # errors of the binding itself have none
-        free_bytes = shutil.disk_usage(self.file.parent).free
+        try:
+            free_bytes = shutil.disk_usage(self.file.parent).free
+        except OSError:
+            free_bytes = 0  # the folder was deleted in this moment
         filled = code == errno.EIO and free_bytes < self._config.batch_bytes_max
         if code in _NO_ROOM or filled:
             return StoreFull(
@@ -137,6 +158,12 @@ class LmdbFile(ABC):
             f"{self.file} cannot be used ({error}; {free_bytes} bytes free on its disk): nothing"
             " was changed"
         )
+
+
+def _identity_of(file: Path) -> tuple[int, int]:
+    """What tells a file from one that comes under the same name."""
+    found = file.stat()
+    return found.st_dev, found.st_ino
 
 
 class _MapFull(Exception):

@@ -1,4 +1,17 @@
-"""Messages by offset: the rows of a log after a seq, heads, and seqs by ingest time."""
+"""Messages by offset: the rows of a log after a seq, heads, and seqs by ingest time.
+
+A store goes on under a new log id when its own log may be, or has become, another one than readers
+know: after a restore, or when its ingest times lie ahead of the clock. The new log has all rows of
+the old one, with the same seqs, and goes on behind them. The old log is *closed* at its last row:
+it keeps its id and can be read, is a log that may be left out of another (`minus`), and as it is
+nobody's own now, it grows only by rows that other storage nodes have of it. So no seq of a log id
+ever names a second row. A reader of the old log reads it to its end, and goes on along the new one
+without what it has already.
+
+The rows that both have are kept once, as rows of the own log. In the new log none of them came in
+after the moment of the change: ingest times never go back in a log, and new rows come in then or
+later.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +23,20 @@ from shoal.base.ids import INT63_MAX, StreamId
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
 from shoal.storage.layout import (
+    HEAD_KEY_BYTES,
     OWN,
+    SEQ_BYTES,
     Entry,
     Head,
     Place,
     Tables,
     Txn,
+    closed_value,
     entry_key,
     head_key,
+    head_value,
     id_of,
+    read_closed,
     read_entry,
     read_head,
     read_holder,
@@ -62,6 +80,32 @@ class Logs:
         self._names = names
         self._config = config
 
+    def begin_new(self, log: LogId, now_ns: int, forgotten: LogId | None) -> None:
+        """The own log is this one from now on, and has all rows that it had. The old one is closed,
+        or forgotten, if an id is given that nobody knows: then it is as if this store never had a
+        row of it."""
+        tables, names = self._tables, self._names
+
+        def work(txn: Txn) -> None:
+            old = names.rename_own(txn, log, forgotten)
+            for place, number, head in list(heads_from(txn, tables, b"")):
+                if number == OWN:
+                    closed = closed_value(head.last, now_ns)
+                    txn.put(head_key(place, old), closed, db=tables.closed)
+                    if forgotten is None:
+                        txn.put(head_key(place, old), head_value(head), db=tables.heads)
+                    capped = head._replace(ingest_ns=min(head.ingest_ns, now_ns))
+                    txn.put(head_key(place, OWN), head_value(capped), db=tables.heads)
+            for key, value in list(txn.cursor(tables.leases)):
+                place, number = split_head_key(key[:HEAD_KEY_BYTES])
+                if number == OWN:
+                    txn.delete(key, db=tables.leases)
+                    if forgotten is None:
+                        moved = head_key(place, old) + key[HEAD_KEY_BYTES:]
+                        txn.put(moved, value, db=tables.leases)
+
+        self._database.write(work)
+
     def find(self, txn: Txn, log: LogId, stream: StreamId, partition: int) -> LogAt:
         """The log at a place; NotFound if this store never held any of it."""
         place = self._names.place(txn, stream, partition)
@@ -72,7 +116,7 @@ class Logs:
         if raw is None and number != OWN:
             raise NotFound(
                 f"no row of log {log} at {stream!r}, partition {partition}, is held here:"
-                f" `heads` names the logs that are (the own one is {self._database.log})"
+                f" `heads` names the logs that are (the own one is {self._names.log_of(txn, OWN)})"
             )
         return LogAt(log, number or OWN, stream, partition, place, read_head(raw))
 
@@ -103,7 +147,7 @@ class Logs:
         """What is held of each log at a place; the own one is always among them."""
 
         def work(txn: Txn) -> dict[LogId, LogHead]:
-            found = {self._database.log: Head()}
+            found = {self._names.log_of(txn, OWN): Head()}
             place = self._names.place(txn, stream, partition)
             for number, head in () if place is None else heads_at(txn, self._tables, place):
                 found[self._names.log_of(txn, number)] = head
@@ -135,9 +179,12 @@ class Logs:
         def work(txn: Txn) -> int:
             at = self.find(txn, log, stream, partition)
             low, high = at.head.first, at.head.last + 1
+            if at.place is None:
+                return low
+            entries = Entries(txn, self._tables, at.place, at.number)
             while low < high:  # ingest times never go back, so it can be searched
                 middle = (low + high) // 2
-                if self._entry(txn, at, middle).ingest_ns < ingest_ns:
+                if entries.get(middle).ingest_ns < ingest_ns:
                     low = middle + 1
                 else:
                     high = middle
@@ -159,27 +206,24 @@ class Logs:
         if at.place is None or after_seq >= head.last:
             return LogPage(rows, after_seq, head)
         size_bytes, through = 0, after_seq
-        with txn.cursor(self._tables.entries) as cursor:
-            cursor.set_range(entry_key(at.number, at.place, after_seq + 1))
-            for key, value in cursor.iternext():
-                if seq_of(key) != through + 1:
-                    raise InvariantViolated(f"log {at.log} has no row {through + 1}")
-                through += 1
-                entry = read_entry(value)
-                message_key = at.place + entry.tail
-                if (match is None or match(message_key)) and not (
-                    minus and self._is_in(txn, message_key, minus)
-                ):
-                    row = self._row(txn, at, at.place, through, entry)
-                    rows.append(row)
-                    size_bytes += len(row.signed)
-                if (
-                    through == head.last
-                    or len(rows) >= limit
-                    or size_bytes >= self._config.page_bytes_max
-                    or through - after_seq >= self._config.scan_rows_max
-                ):
-                    break
+        for seq, entry in Entries(txn, self._tables, at.place, at.number).after(after_seq):
+            if seq != through + 1:
+                raise InvariantViolated(f"log {at.log} has no row {through + 1}")
+            through = seq
+            message_key = at.place + entry.tail
+            if (match is None or match(message_key)) and not (
+                minus and self._is_in(txn, message_key, minus)
+            ):
+                row = self._row(txn, at, at.place, through, entry)
+                rows.append(row)
+                size_bytes += len(row.signed)
+            if (
+                through == head.last
+                or len(rows) >= limit
+                or size_bytes >= self._config.page_bytes_max
+                or through - after_seq >= self._config.scan_rows_max
+            ):
+                break
         return LogPage(rows, through, head)
 
     def _row(self, txn: Txn, at: LogAt, place: Place, seq: int, entry: Entry) -> Row:
@@ -204,6 +248,11 @@ class Logs:
                     f" to {other.head.last} only: ask another storage node, or wait for this one"
                 )
             numbers[other.number] = seq
+        if at.place is not None:  # rows that closed logs share are found by their seqs here
+            for closed in closed_at(txn, self._tables, at.place):
+                shared = min(numbers.get(closed.number, 0), closed.last)
+                if shared:
+                    numbers[OWN] = max(numbers.get(OWN, 0), shared)
         return numbers
 
     def _is_in(self, txn: Txn, key: bytes, minus: Mapping[int, int]) -> bool:
@@ -216,13 +265,87 @@ class Logs:
             seq <= minus.get(number, 0) for number, seq in holders_of(txn, self._tables, key)
         )
 
-    def _entry(self, txn: Txn, at: LogAt, seq: int) -> Entry:
-        raw = None
-        if at.place is not None:
-            raw = txn.get(entry_key(at.number, at.place, seq), db=self._tables.entries)
-        if raw is None:
-            raise InvariantViolated(f"log {at.log} has no row {seq}")
-        return read_entry(raw)
+
+class Closed(NamedTuple):
+    """A log at one place that was the own one."""
+
+    number: int
+    last: int
+    """Its rows up to this one are those of the own log."""
+    until_ns: int
+
+
+def closed_at(txn: Txn, tables: Tables, place: Place) -> list[Closed]:
+    """The logs that were the own one, the oldest first: each got its number when it was closed."""
+    found = []
+    with txn.cursor(tables.closed) as cursor:
+        more = cursor.set_range(place)
+        while more and cursor.key().startswith(place):
+            found.append(Closed(split_head_key(cursor.key())[1], *read_closed(cursor.value())))
+            more = cursor.next()
+    return found
+
+
+class Entries:
+    """The rows of one log at one place, wherever they are kept."""
+
+    def __init__(self, txn: Txn, tables: Tables, place: Place, number: int) -> None:
+        self._txn = txn
+        self._table = tables.entries
+        self._place = place
+        self._number = number
+        closed = closed_at(txn, tables, place)
+        self.shared = next((log.last for log in closed if log.number == number), 0)
+        """Rows up to this one are kept as rows of the own log."""
+        older = [log for log in closed if number == OWN or log.number < number]
+        # What a log has of an older one came in when that was closed, at the latest.
+        self._caps = older if number == OWN or self.shared else []
+        self._capped = max((log.last for log in self._caps), default=0)
+
+    def get(self, seq: int) -> Entry:
+        """The row with this seq; InvariantViolated if there is none."""
+        entry = self.find(seq)
+        if entry is None:
+            raise InvariantViolated(f"log {self._number} has no row {seq}")
+        return entry
+
+    def find(self, seq: int) -> Entry | None:
+        """The row with this seq, available or not."""
+        number = OWN if seq <= self.shared else self._number
+        raw = self._txn.get(entry_key(number, self._place, seq), db=self._table)
+        return None if raw is None else self._read(seq, raw)
+
+    def after(self, seq: int) -> Iterator[tuple[int, Entry]]:
+        """Rows after this seq, with their seqs: those that are kept."""
+        if self.shared and seq < self.shared:
+            for at, entry in self._kept(OWN, seq):
+                if at > self.shared:
+                    break
+                yield at, entry
+        yield from self._kept(self._number, max(seq, self.shared))
+
+    def ingest_ns(self, seq: int, kept_ns: int) -> int:
+        """When a row came in, in this log."""
+        if seq > self._capped:
+            return kept_ns
+        return min([kept_ns, *(log.until_ns for log in self._caps if seq <= log.last)])
+
+    def _kept(self, number: int, seq: int) -> Iterator[tuple[int, Entry]]:
+        begin = entry_key(number, self._place, seq + 1)
+        prefix = begin[:-SEQ_BYTES]
+        with self._txn.cursor(self._table) as cursor:
+            if cursor.set_range(begin):
+                for key, value in cursor.iternext():
+                    if not key.startswith(prefix):
+                        return
+                    at = seq_of(key)
+                    yield at, self._read(at, value)
+
+    def _read(self, seq: int, raw: bytes) -> Entry:
+        entry = read_entry(raw)
+        if seq > self._capped:
+            return entry
+        return Entry(self.ingest_ns(seq, entry.ingest_ns), entry.variant, entry.tail)
 
 
 def check_available(at: LogAt, after_seq: int) -> None:

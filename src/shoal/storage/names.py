@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import islice
 from uuid import UUID
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import KEYS_PARTITION, STREAM_ID_CHARS_MAX, StreamId
 from shoal.storage.config import StoreConfig
 from shoal.storage.layout import (
+    LOG,
+    OWN,
     Place,
     Table,
     Tables,
@@ -53,6 +56,16 @@ class Names:
         raw = txn.get(number_bytes(number), b"", db=self._tables.stream_names)
         return StreamId(raw.decode()), partition
 
+    def after(self, txn: Txn, number: int, limit: int) -> list[tuple[int, StreamId]]:
+        """The next streams after a number, in the order in which they were first seen."""
+        found: list[tuple[int, StreamId]] = []
+        with txn.cursor(self._tables.stream_names) as cursor:
+            if not cursor.set_range(number_bytes(number + 1)):
+                return found
+            for key, name in islice(cursor.iternext(), limit):
+                found.append((number_of(key), StreamId(name.decode())))
+        return found
+
     def log(self, txn: Txn, log: LogId) -> int | None:
         """A log's number, if any of it was ever here."""
         raw = txn.get(log.bytes, db=self._tables.log_numbers)
@@ -66,6 +79,17 @@ class Names:
             txn.put(number_bytes(number), log.bytes, db=self._tables.log_ids)
             txn.put(log.bytes, number_bytes(number), db=self._tables.log_numbers)
         return number
+
+    def rename_own(self, txn: Txn, log: LogId, forgotten: LogId | None) -> int:
+        """Number 0 is this log from now on. The number that the old one has got: under its own id,
+        or, if it is to be forgotten, under one that nobody knows."""
+        tables, own = self._tables, number_bytes(OWN)
+        old = txn.get(own, b"", db=tables.log_ids)
+        txn.put(LOG, log.bytes, db=tables.meta)
+        txn.put(own, log.bytes, db=tables.log_ids)
+        txn.put(log.bytes, own, db=tables.log_numbers)
+        txn.delete(old, db=tables.log_numbers)
+        return self.log_or_new(txn, forgotten or UUID(bytes=old))
 
     def log_of(self, txn: Txn, number: int) -> LogId:
         """And back."""

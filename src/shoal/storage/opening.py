@@ -18,10 +18,9 @@ from shoal.identity import Entropy
 from shoal.storage.config import StoreConfig
 from shoal.storage.errors import StoreDamaged, StoreError, StoreFormatUnknown
 from shoal.storage.folder import data_file, sync_folder
-from shoal.storage.layout import OWN, STORE_FORMAT, Table, Tables, Txn, number_bytes, number_of
+from shoal.storage.layout import LOG, OWN, STORE_FORMAT, Table, Tables, Txn, number_bytes, number_of
 
 _FORMAT = b"format"
-_LOG = b"log"
 _LOG_BYTES = 16
 
 
@@ -92,12 +91,12 @@ def open_tables(
     with environment.begin(write=True) as txn:
         tables = Tables(*(_open_table(environment, txn, name, is_new) for name in Tables._fields))
         if is_new:
-            log = _new_log(entropy)
+            log = new_log_id(entropy)
             txn.put(_FORMAT, number_bytes(STORE_FORMAT), db=tables.meta)
-            txn.put(_LOG, log, db=tables.meta)
+            txn.put(LOG, log, db=tables.meta)
             txn.put(number_bytes(OWN), log, db=tables.log_ids)
             txn.put(log, number_bytes(OWN), db=tables.log_numbers)
-        found = txn.get(_LOG, db=tables.meta)
+        found = txn.get(LOG, db=tables.meta)
     if found is None or len(found) != _LOG_BYTES:
         raise StoreDamaged(f"{file} has lost the id of its log: restore a copy")
     return tables, found
@@ -117,13 +116,17 @@ def _check_format(environment: lmdb.Environment, file: Path) -> None:
         raise StoreFormatUnknown(
             f"store {file} has format {found}, this Shoal reads up to {STORE_FORMAT}: upgrade Shoal"
         )
-    if found < 1:
-        raise StoreDamaged(f"store {file} has format {found}, which never was: restore a copy")
+    if found < STORE_FORMAT:
+        raise StoreFormatUnknown(
+            f"store {file} has format {found}, this Shoal reads {STORE_FORMAT} alone: move it away,"
+            " and let another storage node fill a new one"
+        )
 
 
 def _open_table(environment: lmdb.Environment, txn: Txn, name: str, create: bool) -> Table:
     return environment.open_db(name.encode(), txn=txn, create=create, dupsort=name == "holders")
 
 
-def _new_log(entropy: Entropy) -> bytes:
+def new_log_id(entropy: Entropy) -> bytes:
+    """The id of a log that never was."""
     return UUID(bytes=entropy.token(_LOG_BYTES), version=4).bytes

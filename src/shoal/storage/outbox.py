@@ -1,9 +1,18 @@
 """The durable outbox of a publishing node: what a Spark query writes becomes messages exactly once.
 
 Tasks stage rows, under their query, epoch, batch, Spark partition and attempt. Sealing a batch
-decides which attempts count, in one transaction: the first seal of a batch wins, and a batch that
-is not after the last sealed one is known to be a replay, whose rows are ignored. Each run of a
+decides which attempts count, in one transaction: the first seal of a batch wins. Each run of a
 query takes an epoch, higher than all before it; whoever comes with an older one is fenced.
+
+Spark replays only its last batch. So the number of the last sealed batch is a replay if that batch
+was planned once, or has the same rows from the same source offsets; then its rows are ignored. An
+older number, or another batch under the same number, comes from a checkpoint that was restored from
+an old copy: it is refused, since ignoring its rows would lose them.
+
+Room. A task that is tried again, or run twice, stages its rows twice: the larger attempt counts,
+and of more than two the one that stood still for longest is dropped. All batches together may use
+one eighth of the room. One batch at a time, the holder, may use all the rest until it is sealed or
+given up; so it can always be completed, and the others wait for it.
 
 There is one chain per query and partition of the stream, and sealing gives every row its place in
 it. The messages are not written down: what is signed follows from what is, byte for byte, as
@@ -17,15 +26,20 @@ Not for several threads at once: its owner has one.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from shoal.base.errors import NotFound, UsageError
 from shoal.base.ids import NodeId, StreamId
+from shoal.base.outbox_requests import Fingerprint
+from shoal.base.units import S_NS
 from shoal.identity import Entropy
 from shoal.identity.stream_message import Position
 from shoal.storage.config import StoreConfig
-from shoal.storage.errors import Fenced, NotStaged, OutboxFull, OutboxTooSmall
+from shoal.storage.errors import Fenced, NotAReplay, NotStaged, OutboxFull, OutboxTooSmall
 from shoal.storage.layout import Txn
 from shoal.storage.outbox_file import (
     Head,
@@ -35,25 +49,68 @@ from shoal.storage.outbox_file import (
     Rows,
     Sealed,
     Staged,
+    StagedAt,
+    attempt_prefix,
     chain_key,
     encode_rows,
+    query_key,
     sealed_key,
     sealed_of,
     staged_key,
     staged_of,
     staged_prefix,
 )
-from shoal.storage.outbox_sending import begin_part, drop_part, next_part, position_after
+from shoal.storage.outbox_sending import (
+    begin_part,
+    begin_restored,
+    drop_part,
+    next_part,
+    position_after,
+)
 from shoal.storage.outbox_sweep import forget_batch_writes, sweep_staged
 from shoal.storage.outbox_types import (
     NAME_CHARS_MAX,
     Attempt,
     ChunkPlace,
+    Holder,
     OutboxConfig,
     QueryState,
     SealAnswer,
     Sending,
 )
+
+log = logging.getLogger("shoal.storage")
+BatchPlace = tuple[int, int, int]
+"""Query, epoch, batch."""
+
+
+class _StagedBatch:
+    """How much is staged of a batch, by task and attempt."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[int, dict[int, int]] = {}
+        """Bytes, by partition and attempt; the attempt that handed in last is the last."""
+        self.size_bytes = 0
+        """What counts: of each task its largest attempt."""
+        self.staged_ns = 0
+
+    def growth(self, partition: int, attempt: int, size_bytes: int) -> int:
+        """How much more would count."""
+        attempts = self.tasks.get(partition, {})
+        before = max(attempts.values(), default=0)
+        return max(before, attempts.get(attempt, 0) + size_bytes) - before
+
+    def add(self, partition: int, attempt: int, size_bytes: int, staged_ns: int) -> None:
+        """Rows came, or went."""
+        attempts = self.tasks.setdefault(partition, {})
+        before = max(attempts.values(), default=0)
+        attempts[attempt] = attempts.pop(attempt, 0) + size_bytes
+        if not attempts[attempt]:
+            del attempts[attempt]
+        self.size_bytes += max(attempts.values(), default=0) - before
+        self.staged_ns = max(self.staged_ns, staged_ns)
+        if not attempts:
+            del self.tasks[partition]
 
 
 class Outbox:
@@ -70,13 +127,19 @@ class Outbox:
         """Open it, or make it; StoreError of some kind if that cannot be."""
         self.config = config or OutboxConfig()
         self._file = OutboxFile(folder, owner, entropy, file_config or StoreConfig())
-        self._staged_bytes: dict[tuple[int, int, int], int] = {}  # by query, epoch, batch
-        self._staged_ns: dict[tuple[int, int, int], int] = {}  # when last something was
+        self._staged: dict[BatchPlace, _StagedBatch] = {}
+        self._holder: BatchPlace | None = None
+        self._given_up: dict[int, tuple[int, int]] = {}  # the last epoch and batch, by query
+        if self._file.restored:
+            log.warning("%s is a copy: what was sealed keeps its places", self._file.file)
+            self._file.write(lambda txn: begin_restored(self._file, txn))
         self._sealed_bytes = 0
         self._waiting: dict[int, int] = {}  # sealed parts, by query
         self._names: dict[int, str] = {}
         self._swept = b""
         self._file.read(self._count)
+        if self._beside_holder() > self._shared_bytes:
+            self._holder = max(self._staged, key=lambda place: self._staged[place].size_bytes)
 
     def close(self) -> None:
         """Closing twice is fine."""
@@ -85,7 +148,7 @@ class Outbox:
     @property
     def size_bytes(self) -> int:
         """Rows that are staged, or sealed and not yet done with."""
-        return self._sealed_bytes + sum(self._staged_bytes.values())
+        return self._sealed_bytes + sum(batch.size_bytes for batch in self._staged.values())
 
     def state(self) -> list[QueryState]:
         """Every query that is known."""
@@ -104,7 +167,16 @@ class Outbox:
         """One query, or NotFound."""
         query = self._file.read(self._known, name)
         waiting = self._waiting.get(query.number, 0)
-        return QueryState(name, query.stream, query.epoch, query.batch, waiting)
+        source = query.fingerprint.source
+        return QueryState(name, query.stream, query.epoch, query.batch, waiting, source)
+
+    def holder(self) -> Holder | None:
+        """The batch that others wait for when they need more than the shared part of the room."""
+        if self._holder is None:
+            return None
+        number, epoch, batch = self._holder
+        staged = self._staged.get(self._holder, _StagedBatch())
+        return Holder(self._names[number], epoch, batch, staged.size_bytes, staged.staged_ns)
 
     # Writing
 
@@ -118,44 +190,80 @@ class Outbox:
             return query.epoch  # every task asks: it is not written each time
         query = self._file.write(self._take_epoch, name, run, stream, once, now_ns)
         self._names[query.number] = name
+        self._forget_staged(place for place in self._staged if place[0] == query.number)
+        self._given_up.pop(query.number, None)
         return query.epoch
 
     def stage(self, at: ChunkPlace, groups: Mapping[int, Rows], now_ns: int) -> bool:
         """Keep rows of a task, by partition of the stream; False if the batch was sealed before.
-        A chunk that comes twice counts once."""
+        A chunk that comes twice counts once; chunks of an attempt come in order."""
         encoded = [(p, len(rows), encode_rows(rows)) for p, rows in groups.items() if rows]
         size_bytes = sum(len(raw) for _, _, raw in encoded)
         query = self._file.read(self._current, at.query, at.epoch)
-        if at.batch <= query.batch:
+        if at.batch == query.batch:
             return False
+        _check_not_older(at.query, query, at.batch)
+        place = (query.number, at.epoch, at.batch)
+        self._check_not_given_up(place)
         if self._file.read(self._is_staged, query, at):
             return True  # its answer was lost on the way: it takes no more room
-        self._check_room((query.number, at.epoch, at.batch), size_bytes)
+        if at.chunk and not self._file.read(
+            self._is_staged, query, msgspec.structs.replace(at, chunk=at.chunk - 1)
+        ):
+            raise NotStaged(
+                f"batch {at.batch}, partition {at.partition}: what attempt {at.attempt} handed in"
+                " before is gone, since newer attempts took its place or it was too long ago: end"
+                " this attempt"
+            )
+        self._drop_idle_attempt(place, at)
+        holder = self._holder_with(place, at, size_bytes, now_ns)
         self._file.write(self._stage, at, encoded, now_ns)
-        self._add_staged((query.number, at.epoch, at.batch), size_bytes, now_ns)
+        self._holder = holder
+        self._add_staged(StagedAt(*place, at.partition, at.attempt, 0), size_bytes, now_ns)
         return True
 
     def seal(
-        self, name: str, epoch: int, batch: int, attempts: Sequence[Attempt], now_ns: int
+        self,
+        name: str,
+        epoch: int,
+        batch: int,
+        attempts: Sequence[Attempt],
+        now_ns: int,
+        fingerprint: Fingerprint = Fingerprint(),  # noqa: B008 - it is frozen
     ) -> SealAnswer:
-        """Decide that these attempts are the batch. Atomic; the first seal of a batch wins."""
+        """Decide that these attempts are the batch. Atomic; the first seal of a batch wins, and
+        what comes again under its number has to be the same batch: NotAReplay if it is not."""
         partitions = [attempt.partition for attempt in attempts]
         if len(set(partitions)) < len(partitions):
             raise UsageError(f"batch {batch}: two attempts of one partition: name the one to count")
-        query, parts = self._file.write(self._seal, name, epoch, batch, attempts, now_ns)
+        query, parts = self._file.write(
+            self._seal, name, epoch, batch, attempts, now_ns, fingerprint
+        )
         if parts is None:
-            return SealAnswer(0, replayed=True)
-        size_bytes = sum(part.size_bytes for part in parts)
-        self._sealed_bytes += size_bytes
-        self._add_staged((query.number, epoch, batch), -size_bytes)
+            changed = not fingerprint.has_same_rows(query.fingerprint)
+            return SealAnswer(0, replayed=True, changed=changed)
+        self._sealed_bytes += sum(part.size_bytes for part in parts)
+        self._forget_staged([(query.number, epoch, batch)])
         if parts:
             self._waiting[query.number] = self._waiting.get(query.number, 0) + len(parts)
         return SealAnswer(sum(part.count for part in parts), replayed=False)
 
     def discard(self, name: str, epoch: int, batch: int) -> None:
-        """A job was given up: what it staged of a batch that is not sealed is not needed."""
-        query, dropped = self._file.write(self._discard, name, epoch, batch)
-        self._add_staged((query.number, epoch, batch), -dropped)
+        """A job was given up: what it staged of a batch that is not sealed is not needed, and
+        tasks of it that still run are refused."""
+        query = self._file.write(self._discard, name, epoch, batch)
+        self._forget_staged([(query.number, epoch, batch)])
+        if batch > query.batch:
+            self._given_up[query.number] = (epoch, batch)
+
+    def discard_attempt(
+        self, name: str, epoch: int, batch: int, partition: int, attempt: int
+    ) -> None:
+        """A task failed: what this attempt staged is not needed."""
+        query = self._file.read(self._current, name, epoch)
+        place = (query.number, epoch, batch)
+        if attempt in self._attempts(place, partition):
+            self._drop_attempt(place, partition, attempt)
 
     # Sending
 
@@ -195,14 +303,13 @@ class Outbox:
 
     def sweep(self, now_ns: int) -> bool:
         """One step of forgetting what nobody can want; True while there is more to look at."""
+        last_ns = {place: batch.staged_ns for place, batch in self._staged.items()}
         step = self._file.write(
-            lambda txn: sweep_staged(
-                self._file, txn, self._swept, self._staged_ns, self.config, now_ns
-            )
+            lambda txn: sweep_staged(self._file, txn, self._swept, last_ns, self.config, now_ns)
         )
         self._swept = step.next
-        for batch, size_bytes in step.dropped:
-            self._add_staged(batch, -size_bytes)
+        for at, size_bytes in step.dropped:
+            self._add_staged(at, -size_bytes)
         if step.next:
             return True
         forgotten = self._file.write(
@@ -210,6 +317,7 @@ class Outbox:
         )
         for number in forgotten:
             del self._names[number]
+            self._given_up.pop(number, None)
         return False
 
     # Inside transactions
@@ -270,6 +378,7 @@ class Outbox:
         else:
             query.past = (*query.past, query.run)[-self.config.runs_max :]
             query.epoch, query.run, query.touched_ns = query.epoch + 1, run, now_ns
+            self._file.drop_all_staged(txn, query_key(query.number))  # of runs that are fenced
         self._save(txn, name, query)
         return query
 
@@ -289,12 +398,22 @@ class Outbox:
         file.put(txn, file.staged, _key_of(query, at), Staged(tuple(parts), now_ns))
 
     def _seal(
-        self, txn: Txn, name: str, epoch: int, batch: int, attempts: Sequence[Attempt], now_ns: int
+        self,
+        txn: Txn,
+        name: str,
+        epoch: int,
+        batch: int,
+        attempts: Sequence[Attempt],
+        now_ns: int,
+        fingerprint: Fingerprint,
     ) -> tuple[Query, list[Part] | None]:
         file = self._file
         query = self._current(txn, name, epoch)
-        if batch <= query.batch:
+        if batch == query.batch:
+            _check_replay(name, query, fingerprint)
             return query, None
+        _check_not_older(name, query, batch)
+        self._check_not_given_up((query.number, epoch, batch))
         heads: dict[int, Head] = {}
         parts: list[Part] = []
         for attempt in sorted(attempts, key=lambda each: each.partition):
@@ -310,7 +429,8 @@ class Outbox:
                 parts.append(part)
         for partition, head in heads.items():
             file.put(txn, file.chains, chain_key(query.number, partition), head)
-        query.batch, query.touched_ns = batch, now_ns
+        file.drop_all_staged(txn, staged_prefix(query.number, epoch, batch))  # other attempts
+        query.batch, query.touched_ns, query.fingerprint = batch, now_ns, fingerprint
         self._save(txn, name, query)
         return query, parts
 
@@ -330,41 +450,141 @@ class Outbox:
             parts.extend(staged.parts)
         return parts
 
-    def _discard(self, txn: Txn, name: str, epoch: int, batch: int) -> tuple[Query, int]:
-        file, query = self._file, self._current(txn, name, epoch)
-        prefix, dropped = staged_prefix(query.number, epoch, batch), 0
-        for key, staged in list(file.after(txn, file.staged, prefix, prefix, Staged)):
-            file.drop_staged(txn, key, staged)
-            dropped += staged.size_bytes
-        return query, dropped
+    def _discard(self, txn: Txn, name: str, epoch: int, batch: int) -> Query:
+        query = self._current(txn, name, epoch)
+        self._file.drop_all_staged(txn, staged_prefix(query.number, epoch, batch))
+        return query
 
-    # Steps
+    # Room
 
-    def _check_room(self, batch: tuple[int, int, int], size_bytes: int) -> None:
-        most = self.config.size_bytes_max
-        of_batch = self._staged_bytes.get(batch, 0) + size_bytes
-        if of_batch > most:
+    @property
+    def _shared_bytes(self) -> int:
+        """What all batches may use together, beside the holder."""
+        return self.config.size_bytes_max // self.config.shared_part
+
+    def _beside_holder(self) -> int:
+        return sum(b.size_bytes for place, b in self._staged.items() if place != self._holder)
+
+    def _holder_with(
+        self, place: BatchPlace, at: ChunkPlace, size_bytes: int, now_ns: int
+    ) -> BatchPlace | None:
+        """Who is the holder when a batch uses so much more; raises if it may not."""
+        most, shared = self.config.size_bytes_max, self._shared_bytes
+        batch = self._staged.get(place, _StagedBatch())
+        growth = batch.growth(at.partition, at.attempt, size_bytes)
+        if batch.size_bytes + growth > most - shared:
             raise OutboxTooSmall(
-                f"batch {batch[2]} has {of_batch} bytes staged, and the outbox takes {most}: raise"
-                " megabytes_max under [outbox] in the node's network file, or write smaller batches"
+                f"batch {at.batch} has {batch.size_bytes + growth} bytes staged, and one batch may"
+                f" use {most - shared} of the outbox's {most}: raise megabytes_max under [outbox]"
+                " in the node's network file, or write smaller batches"
             )
-        if self.size_bytes + size_bytes > most:
+        holder = self._holder
+        if place != holder and self._beside_holder() + growth > shared:
+            if holder is not None:
+                raise OutboxFull(self._held_text(now_ns))
+            holder = place
+        if self.size_bytes + growth > most:
             raise OutboxFull(
-                f"{self.size_bytes} of {most} bytes are in use: try again when more is published"
+                f"{self.size_bytes} of {most} bytes are in use, {self._sealed_bytes} of them sealed"
+                " and not yet published: try again when more is published",
+                publishing=True,
             )
+        return holder
 
-    def _add_staged(self, batch: tuple[int, int, int], size_bytes: int, staged_ns: int = 0) -> None:
-        left = self._staged_bytes.pop(batch, 0) + size_bytes
-        last_ns = max(self._staged_ns.pop(batch, 0), staged_ns)
-        if left:
-            self._staged_bytes[batch], self._staged_ns[batch] = left, last_ns
+    def _held_text(self, now_ns: int) -> str:
+        holder = self.holder()
+        assert holder is not None
+        discard = f'{{"query": "{holder.query}", "epoch": {holder.epoch}, "batch": {holder.batch}}}'
+        silent_s = max(0, now_ns - holder.staged_ns) // S_NS
+        return (
+            f"the room is held by batch {holder.batch} of query {holder.query}"
+            f" ({holder.size_bytes} bytes, the last of them {silent_s} s ago), and the"
+            f" {self._shared_bytes} bytes that all others share are in use: try again when that"
+            " batch is sealed. If its job is dead, POST /outbox/discard with"
+            f" {discard} gives the room back"
+        )
+
+    def _attempts(self, place: BatchPlace, partition: int) -> dict[int, int]:
+        """Bytes of each attempt of a task; the one that handed in last is the last."""
+        batch = self._staged.get(place)
+        return {} if batch is None else batch.tasks.get(partition, {})
+
+    def _drop_idle_attempt(self, place: BatchPlace, at: ChunkPlace) -> None:
+        """Make place for a new attempt of a task."""
+        attempts = self._attempts(place, at.partition)
+        if at.attempt not in attempts and len(attempts) >= self.config.attempts_max:
+            self._drop_attempt(place, at.partition, next(iter(attempts)))
+
+    def _drop_attempt(self, place: BatchPlace, partition: int, attempt: int) -> None:
+        prefix = attempt_prefix(*place, partition, attempt)
+        self._file.write(self._file.drop_all_staged, prefix)
+        size_bytes = self._attempts(place, partition)[attempt]
+        self._add_staged(StagedAt(*place, partition, attempt, 0), -size_bytes)
+
+    def _add_staged(self, at: StagedAt, size_bytes: int, staged_ns: int = 0) -> None:
+        place = at[:3]
+        batch = self._staged.get(place)
+        if batch is None:
+            batch = self._staged[place] = _StagedBatch()
+        batch.add(at.partition, at.attempt, size_bytes, staged_ns)
+        if not batch.tasks:
+            self._forget_staged([place])
+
+    def _forget_staged(self, places: Iterable[BatchPlace]) -> None:
+        for place in list(places):
+            self._staged.pop(place, None)
+            if place == self._holder:
+                self._holder = None
+
+    def _check_not_given_up(self, place: BatchPlace) -> None:
+        number, epoch, batch = place
+        if self._given_up.get(number) == (epoch, batch):
+            raise Fenced(
+                f"batch {batch} of query {self._names[number]} was given up by its driver, whose"
+                " job failed: end this task, and start the job again"
+            )
 
     def _busy(self) -> set[int]:
         """Queries of which there is something left, by number."""
-        return {*self._waiting, *(query for query, _, _ in self._staged_bytes)}
+        return {*self._waiting, *(query for query, _, _ in self._staged)}
 
     def _chain(self, name: str) -> str:
         return hashlib.sha256(self._file.id + name.encode()).hexdigest()[:16]
+
+
+def _check_not_older(name: str, query: Query, batch: int) -> None:
+    if batch < query.batch:
+        raise NotAReplay(
+            f"batch {batch} of query {name} is older than the last sealed one, {query.batch}, and"
+            f" Spark replays only its last batch: {_restored(query.fingerprint.source)}"
+        )
+
+
+def _check_replay(name: str, query: Query, fingerprint: Fingerprint) -> None:
+    sealed = query.fingerprint
+    if not fingerprint.is_replay_of(sealed):
+        raise NotAReplay(
+            f"batch {query.batch} of query {name} was sealed with {sealed.rows} rows (digest"
+            f" {sealed.digest[:8]}), and comes again with {fingerprint.rows} others (digest"
+            f" {fingerprint.digest[:8]}) or from elsewhere: {_restored(sealed.source)}"
+            + ("" if sealed.plan and fingerprint.plan else _UNREAD)
+        )
+
+
+_UNREAD = (
+    ". If the checkpoint was not restored, the query gives other rows each time it runs: give"
+    " checkpointLocation as an option of the write, at a place that the driver can read, so that"
+    " such a replay is known"
+)
+
+
+def _restored(source: str) -> str:
+    known = f", with startingOffsets = {source}" if source and "\n" not in source else ""
+    return (
+        "the checkpoint was restored from an old copy, or written anew, and nothing of this batch"
+        " was published. Restore the newest checkpoint; or start the query with a new checkpoint"
+        f" where the last sealed batch ends{known}"
+    )
 
 
 def _key_of(query: Query, at: ChunkPlace) -> bytes:

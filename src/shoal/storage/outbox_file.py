@@ -18,11 +18,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from shoal.base.ids import NodeId
+from shoal.base.outbox_requests import Fingerprint
 from shoal.identity import Entropy
 from shoal.identity.stream_message import Position
 from shoal.storage.config import StoreConfig
@@ -30,7 +31,7 @@ from shoal.storage.errors import StoreDamaged
 from shoal.storage.layout import Table, Txn
 from shoal.storage.owned_file import OwnedFile, with_checksum, without_checksum
 
-OUTBOX_FORMAT = 1
+OUTBOX_FORMAT = 2
 ID_BYTES = 16
 
 _ID, _NEXT = b"id", b"next"
@@ -61,6 +62,8 @@ class Query(msgspec.Struct, array_like=True):
     """The last one that was sealed."""
     place: int = 0
     """Where the next part goes that is sealed."""
+    fingerprint: Fingerprint = Fingerprint()
+    """Of the last batch that was sealed."""
 
 
 class Part(msgspec.Struct, array_like=True, frozen=True):
@@ -180,6 +183,11 @@ class OutboxFile(OwnedFile):
         """Forget the rows of a part."""
         txn.delete(_LONG.pack(part.number), db=self.rows)
 
+    def drop_all_staged(self, txn: Txn, prefix: bytes) -> None:
+        """Forget all chunks whose keys have a prefix."""
+        for key, staged in list(self.after(txn, self.staged, prefix, prefix, Staged)):
+            self.drop_staged(txn, key, staged)
+
     def drop_staged(self, txn: Txn, key: bytes, staged: Staged) -> None:
         """Forget a chunk that does not count."""
         for part in staged.parts:
@@ -222,10 +230,25 @@ def staged_prefix(query: int, epoch: int, batch: int) -> bytes:
     return _BATCH.pack(query, epoch, batch)
 
 
-def staged_of(key: bytes) -> tuple[int, int, int]:
-    """Query, epoch and batch of a staged chunk."""
-    query, epoch, batch, *_ = _STAGED.unpack(key)
-    return query, epoch, batch
+def attempt_prefix(query: int, epoch: int, batch: int, partition: int, attempt: int) -> bytes:
+    """What the keys of all chunks of an attempt begin with."""
+    return staged_key(query, epoch, batch, partition, attempt, 0)[: -_NUMBER.size]
+
+
+class StagedAt(NamedTuple):
+    """Where a chunk is staged."""
+
+    query: int
+    epoch: int
+    batch: int
+    partition: int
+    attempt: int
+    chunk: int
+
+
+def staged_of(key: bytes) -> StagedAt:
+    """Where the chunk of a key is staged."""
+    return StagedAt(*_STAGED.unpack(key))
 
 
 def sealed_key(query: int, place: int) -> bytes:

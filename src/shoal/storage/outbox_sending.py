@@ -43,6 +43,16 @@ def begin_part(
     return begun
 
 
+def begin_restored(file: OutboxFile, txn: Txn) -> None:
+    """An outbox goes on from a copy: its node may have sent since what is sealed here. So all of it
+    has its place for good, however long ago that was given: storage nodes know what they have by
+    its place, and keep it once."""
+    for key, sealed in list(file.after(txn, file.sealed, b"", b"", Sealed)):
+        if not sealed.begun:
+            begin_part(file, txn, key, sealed, now_ns=0, stale_ns=0)
+    file.settle_restored(txn)
+
+
 def drop_part(file: OutboxFile, txn: Txn, key: bytes) -> Part:
     """Forget a part that everybody has who should."""
     sealed = file.get(txn, file.sealed, key, Sealed)

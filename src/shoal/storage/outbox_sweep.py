@@ -7,7 +7,15 @@ from collections.abc import Mapping, Set
 import msgspec
 
 from shoal.storage.layout import Txn
-from shoal.storage.outbox_file import Head, OutboxFile, Query, Staged, query_key, staged_of
+from shoal.storage.outbox_file import (
+    Head,
+    OutboxFile,
+    Query,
+    Staged,
+    StagedAt,
+    query_key,
+    staged_of,
+)
 from shoal.storage.outbox_types import OutboxConfig
 
 
@@ -16,8 +24,8 @@ class Swept(msgspec.Struct, frozen=True):
 
     next: bytes
     """Where to go on; empty at the end."""
-    dropped: list[tuple[tuple[int, int, int], int]]
-    """Bytes that are gone, by query, epoch and batch."""
+    dropped: list[tuple[StagedAt, int]]
+    """Chunks that are gone, and their bytes."""
 
 
 def sweep_staged(
@@ -36,7 +44,7 @@ def sweep_staged(
         if looked_at == config.sweep_max:
             next = key
             break
-        number, epoch, batch = staged_of(key)
+        number, epoch, batch, *_ = staged_of(key)
         query = queries.get(number)
         is_old = now_ns - last_ns.get((number, epoch, batch), staged.staged_ns) > config.staged_ns
         if query is None or epoch < query.epoch or batch <= query.batch or is_old:

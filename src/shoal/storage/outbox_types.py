@@ -34,6 +34,15 @@ class OutboxConfig(msgspec.Struct, frozen=True):
     runs_max: int = 64
     """Runs of a query that are known to be fenced."""
 
+    shared_part: int = 8
+    """One part in so many of the room is for all batches together; the rest is for one of them at a
+    time, which can always be completed. Without that, two batches would each hold what the other
+    one needs."""
+
+    attempts_max: int = 2
+    """Attempts of a task whose rows are held at once: Spark runs two copies of a task at most. The
+    largest of them counts against the room, so the disk takes twice the room at most."""
+
     sweep_max: int = 256
     """Records looked at in one step of sweeping: a few milliseconds."""
 
@@ -63,6 +72,8 @@ class SealAnswer(msgspec.Struct, frozen=True):
     rows: int
     replayed: bool
     """It was sealed before: nothing changed."""
+    changed: bool = False
+    """The replay has other rows than were sealed: those that were sealed first stand."""
 
 
 class Sending(msgspec.Struct, frozen=True):
@@ -86,3 +97,17 @@ class QueryState(msgspec.Struct, frozen=True):
     epoch: int
     batch: int
     waiting_parts: int
+    source: str | None = None
+    """The source offsets where the last sealed batch ends, if the sink could read them. Only told
+    of one query."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The batch that may use all room but the shared part."""
+
+    query: str
+    epoch: int
+    batch: int
+    size_bytes: int
+    staged_ns: int
+    """When it last handed something in."""

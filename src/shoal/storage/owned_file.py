@@ -1,7 +1,9 @@
 """An lmdb file of one node, with the number of its format: both are looked at before anything else.
 
 What such a file keeps is its node's own (its place in a chain that it signs), and would make
-another node say what it never said.
+another node say what it never said. A copy of it may be older than what its node has said since:
+whoever restores one marks it (`mark_restored`), and a copy that was made by other means is another
+file of the file system, which its inode tells, unless the number was given again meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from shoal.storage.layout import Table, Txn
 from shoal.storage.lmdb_file import LmdbFile
 
 _FORMAT, _OWNER = b"format", b"owner"
-_NUMBER = struct.Struct(">I")
+_INODE, _RESTORED = b"inode", b"restored"
+_NUMBER, _LONG = struct.Struct(">I"), struct.Struct(">Q")
+_META_SUFFIX = b"-meta"  # how the names of first tables end
+_TABLES_MAX = 32  # as many as any kind of file has
 
 
 def with_checksum(value: bytes) -> bytes:
@@ -48,6 +53,8 @@ class OwnedFile(LmdbFile):
         """Open the file of this node in this folder, or make one; StoreError if that cannot be."""
         self._owner = owner
         self._tables: list[Table] = []
+        self.restored = False
+        """This is a copy that may be older than what its node has said: until `settle_restored`."""
         super().__init__(folder, config)
 
     def _open_tables(self, environment: lmdb.Environment) -> None:
@@ -62,6 +69,22 @@ class OwnedFile(LmdbFile):
                 txn.put(_FORMAT, _NUMBER.pack(self.FORMAT), db=self._tables[0])
                 txn.put(_OWNER, self._owner, db=self._tables[0])
                 self._born(txn)
+            self._look_for_copy(txn, is_new)
+
+    def _look_for_copy(self, txn: Txn, is_new: bool) -> None:
+        meta = self._tables[0]
+        inode = _LONG.pack(self.file.stat().st_ino & (1 << 64) - 1)
+        if txn.get(_INODE, db=meta) != inode:
+            txn.put(_INODE, inode, db=meta)
+            if not is_new:
+                txn.put(_RESTORED, b"1", db=meta)
+        self.restored = txn.get(_RESTORED, db=meta) is not None
+
+    def settle_restored(self, txn: Txn) -> None:
+        """What follows from being a copy is written in this transaction: it is a file as any other
+        one from then on."""
+        txn.delete(_RESTORED, db=self._tables[0])
+        self.restored = False
 
     def _born(self, txn: Txn) -> None:
         """What else a new file has, in the same transaction."""
@@ -89,3 +112,19 @@ class OwnedFile(LmdbFile):
                 f" {show_node_id(self._owner)}: give the node its key back (key under [node]), or"
                 " name another folder"
             )
+
+
+def mark_restored(folder: Path) -> None:
+    """The file of a node in this folder was restored from an older copy: what it does not know may
+    have been said since. Nobody has it open."""
+    environment = lmdb.open(str(folder), create=False, max_dbs=_TABLES_MAX, lib_version=0)
+    try:
+        with environment.begin() as txn:
+            names = [bytes(name) for name in txn.cursor().iternext(values=False)]
+        for name in names:
+            if name.endswith(_META_SUFFIX):
+                meta = environment.open_db(name, create=False)
+                with environment.begin(write=True, db=meta) as txn:
+                    txn.put(_RESTORED, b"1")
+    finally:
+        environment.close()

@@ -27,10 +27,10 @@ from shoal.storage.layout import (
     head_key,
     head_value,
     holder_value,
-    read_entry,
     read_head,
     tail_of,
 )
+from shoal.storage.logs import Entries
 from shoal.storage.names import Names
 from shoal.storage.rows import Conflict, LogId, ReplicaAppended, ReplicaRow, Stored
 
@@ -58,10 +58,11 @@ class ReplicaIngest:
                 f"the replica of log {log} ends at {head.last}, this range begins at {rows[0].seq}:"
                 f" begin at {head.last + 1}, or advance the replica if its owner has it no more"
             )
+        entries = Entries(self._txn, self._tables, place, number)
         appended, stored, conflicts = 0, 0, []
         for row in rows:
             if row.seq <= head.last:
-                self._check_known(log, number, place, row)
+                self._check_known(log, entries, row)
                 continue
             if row.ingest_ns < head.ingest_ns:
                 raise MalformedMessage(f"log {log} goes back in time at seq {row.seq}")
@@ -94,16 +95,15 @@ class ReplicaIngest:
         txn.put(place + tail, holder_value(number, row.seq), db=tables.holders)
         return result
 
-    def _check_known(self, log: LogId, number: int, place: Place, row: ReplicaRow) -> None:
+    def _check_known(self, log: LogId, entries: Entries, row: ReplicaRow) -> None:
         """A row that the replica has, or had, must be the same one."""
-        raw = self._txn.get(entry_key(number, place, row.seq), db=self._tables.entries)
-        if raw is None:
+        held = entries.find(row.seq)
+        if held is None:
             return  # let go of since
-        held = read_entry(raw)
         if held.tail != tail_of(row.id) or held.ingest_ns != row.ingest_ns:
             raise LogDiverged(
                 f"log {log} has another message at seq {row.seq} than before: its node was"
-                " restored from an old copy; it needs a new log"
+                " restored from an old copy; it needs a new log (`shoal storage new-log`)"
             )
 
 

@@ -22,7 +22,7 @@ from shoal.storage.names import Names
 from shoal.storage.owned_file import with_checksum, without_checksum
 from shoal.storage.reading import LastScan, Page, PageLimits, Reader, in_log, matching
 from shoal.storage.replicas import ReplicaIngest, advance, check_range
-from shoal.storage.retention import Retainer
+from shoal.storage.retention import Retainer, newest_ingest
 from shoal.storage.rows import (
     Appended,
     Claim,
@@ -48,16 +48,26 @@ class Store:
     of Unix time.
     """
 
-    def __init__(self, folder: Path, entropy: Entropy, config: StoreConfig = DEFAULTS) -> None:
-        """Open the store in this folder, or make one; StoreError if that cannot be."""
+    def __init__(
+        self,
+        folder: Path,
+        entropy: Entropy,
+        config: StoreConfig = DEFAULTS,
+        *,
+        may_create: bool = True,
+    ) -> None:
+        """Open the store in this folder, or make one; StoreError if that cannot be, StoreGone if
+        there is none and none may be made."""
         self._config = config
-        self._database = Database(folder, entropy, config)
+        self._database = Database(folder, entropy, config, may_create=may_create)
         self._tables = self._database.tables
         self._names = Names(self._tables, config)
         self._reader = Reader(self._database, self._names, config)
         self._logs = Logs(self._database, self._names, config)
         self._leases = Leases(self._database, self._names, self._logs, config)
         self._retainer = Retainer(self._database, config)
+        self.newest_ingest_ns: int = self._database.read(newest_ingest, self._tables)
+        """When the newest row of the own log came in."""
 
     def __enter__(self) -> Store:
         return self
@@ -75,9 +85,28 @@ class Store:
         self._database.close()
 
     @property
+    def folder(self) -> Path:
+        """Where it is."""
+        return self._database.file.parent
+
+    @property
     def log(self) -> LogId:
-        """The id of the own log, the same for ever."""
+        """The id of the own log: the same until `new_log`."""
         return self._database.log
+
+    def new_log(self, now_ns: int, *, keep_old: bool = True) -> LogId:
+        """Go on under a new log id, durably: where the own log may be another one than readers
+        know, as after a restore, or where its ingest times lie ahead of the clock. The new log has
+        all rows of the old one. That is closed: it can be read, and readers go on along the new
+        one. Without `keep_old` nothing is known of it any more: for a store that has given seqs to
+        other rows than those that readers have. Not beside other users of the store: the thread
+        that owns its disk calls it."""
+        log = self._database.new_log_id()
+        self._logs.begin_new(log, now_ns, None if keep_old else self._database.new_log_id())
+        self._database.log = log
+        self._retainer.rows_given_up()  # a pass over everything: it goes by other times now
+        self.newest_ingest_ns = min(self.newest_ingest_ns, now_ns)
+        return log
 
     # Writing
 
@@ -94,7 +123,7 @@ class Store:
             return results
 
         appended = self._database.write(work)
-        self._retainer.appended(now_ns)
+        self._came_in(now_ns)
         return appended
 
     def append_replica(
@@ -119,7 +148,7 @@ class Store:
             return ingest.append(log, stream, partition, rows)
 
         appended = self._database.write(work)
-        self._retainer.appended(now_ns)
+        self._came_in(now_ns)
         return appended
 
     def advance_replica(self, log: LogId, stream: StreamId, partition: int, first: int) -> bool:
@@ -264,8 +293,32 @@ class Store:
         return self._leases.all()
 
     def retain(self, now_ns: int) -> RetentionStep:
-        """One step of retention: a bounded number of messages in one transaction."""
+        """One step of retention: a bounded number of messages in one transaction, by a time that
+        is right."""
         return self._retainer.step(now_ns)
+
+    def begin_time(self, now_ns: int, wall_ns: int) -> None:
+        """From here on a monotonic time is counted, for `retain_carefully`."""
+        self._retainer.begin_time(now_ns, wall_ns)
+
+    def retain_carefully(self, now_ns: int, wall_ns: int, *, settled: bool) -> RetentionStep:
+        """The same by a monotonic time, and the time of day, which may be wrong (retention.py)."""
+        return self._retainer.careful_step(now_ns, wall_ns, settled=settled)
+
+    @property
+    def certain_ns(self) -> int | None:
+        """The time that has certainly passed, as Unix time; None before the first step."""
+        return self._retainer.certain_ns
+
+    @property
+    def uncertain_ns(self) -> int:
+        """By how much the time of day is ahead of it."""
+        return self._retainer.uncertain_ns
+
+    @property
+    def retention_waits(self) -> bool:
+        """Whether messages have expired by a time of day that is not to be trusted now."""
+        return self._retainer.waits
 
     # Anti-entropy
 
@@ -279,12 +332,20 @@ class Store:
 
         return self._database.read(work)
 
+    def streams_after(self, number: int, limit: int) -> list[tuple[int, StreamId]]:
+        """The next streams after a number, in the order in which they first had a row here."""
+        return self._database.read(lambda txn: self._names.after(txn, number, limit))
+
     def lacking(self, claims: Sequence[Claim]) -> list[MessageId]:
         """Ids of these that are not held, or held with another body than the claim's digest."""
         self._check_claims(len(claims))
         return self._reader.lacking(claims)
 
     # The store itself
+
+    def check_present(self) -> None:
+        """StoreGone if the store was deleted, or unmounted, since it was opened."""
+        self._database.check_present()
 
     def info(self) -> StoreInfo:
         """Sizes and counts."""
@@ -294,7 +355,7 @@ class Store:
                 log=self.log,
                 messages=txn.stat(self._tables.messages)["entries"],
                 size_bytes=self._database.size_bytes(txn),
-                file_bytes=self._database.file.stat().st_size,
+                file_bytes=self._database.file_bytes(),
                 streams=txn.stat(self._tables.stream_names)["entries"],
             )
 
@@ -303,6 +364,10 @@ class Store:
     def check_invariants(self) -> None:
         """Read everything, and raise InvariantViolated if anything contradicts anything."""
         audit(self._database)
+
+    def _came_in(self, now_ns: int) -> None:
+        self._retainer.appended(now_ns)
+        self.newest_ingest_ns = max(self.newest_ingest_ns, now_ns)
 
     def _check_batch(self, messages: Sequence[VerifiedMessage | None]) -> None:
         rows_max, bytes_max = self._config.batch_rows_max, self._config.batch_bytes_max

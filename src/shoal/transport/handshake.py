@@ -19,7 +19,8 @@ authenticated to each other, and no part in what they say:
 
 Versions. Each side names the oldest and newest version that it speaks; the highest common one is
 taken. Both ranges are signed, so nobody can talk two peers down. A later version may append
-fields to Hello: a reader ignores what follows those that it knows.
+fields to Hello: a reader ignores what follows those that it knows. The session record is such a
+field: it says which run of the node this is (identity/session.py).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from msgspec import Meta
 from shoal.base.errors import MalformedMessage, RemoteError, UsageError
 from shoal.base.ids import NodeId, short_node_id
 from shoal.identity import SIGNATURE_BYTES, PublicKey, verify
+from shoal.identity.session import NO_SESSION, SessionRecord
 from shoal.transport.port import Credentials, PeerInfo
 
 LINK_TAG = "shoal/link/1"
@@ -80,6 +82,12 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="shoal", gc=False)
     ephemeral: Annotated[bytes, Meta(min_length=EPHEMERAL_BYTES, max_length=EPHEMERAL_BYTES)]
 
 
+class SessionHello(Hello, frozen=True, array_like=True, tag="shoal", gc=False):
+    """The same with the field that was appended; a node without a session does not send it."""
+
+    session: SessionRecord = NO_SESSION
+
+
 class Transcript(msgspec.Struct, frozen=True, array_like=True, tag=LINK_TAG, gc=False):
     """What a proof signs, and what the keys are derived from."""
 
@@ -108,7 +116,7 @@ class State(enum.Enum):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_hello_decoder = msgspec.msgpack.Decoder(Hello)
+_hello_decoder = msgspec.msgpack.Decoder(SessionHello)
 
 
 class Handshake:
@@ -139,7 +147,7 @@ class Handshake:
         self._ephemeral = X25519PrivateKey.from_private_bytes(
             credentials.entropy.token(EPHEMERAL_BYTES)
         )
-        self._hello = Hello(
+        self._hello = SessionHello(
             version_newest=newest,
             version_oldest=oldest,
             features=credentials.features,
@@ -147,8 +155,9 @@ class Handshake:
             public_key=credentials.key.public.to_bytes(),
             nonce=nonce,
             ephemeral=self._ephemeral.public_key().public_bytes_raw(),
+            session=credentials.session,
         )
-        self.hello = _encoder.encode(self._hello)
+        self.hello = _encode_hello(self._hello)
         try:
             _decode_hello(self.hello)
         except HandshakeFailed as error:
@@ -213,6 +222,7 @@ class Handshake:
             version=self._version,
             roles=self._peer_hello.roles,
             features=tuple(sorted(features)),
+            session=self._peer_hello.session,
         )
 
     def _signed_by(self, side: str, talks_to: bytes) -> bytes:
@@ -235,7 +245,14 @@ class Handshake:
         return keys[:MAC_KEY_BYTES], keys[MAC_KEY_BYTES:]
 
 
-def _decode_hello(message: bytes) -> Hello:
+def _encode_hello(hello: SessionHello) -> bytes:
+    if hello.session.number:
+        return _encoder.encode(hello)
+    fields = {name: getattr(hello, name) for name in Hello.__struct_fields__}
+    return _encoder.encode(Hello(**fields))
+
+
+def _decode_hello(message: bytes) -> SessionHello:
     if len(message) > HELLO_BYTES_MAX:
         raise HandshakeFailed("oversized", f"a Hello of {len(message)} bytes")
     try:

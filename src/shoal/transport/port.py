@@ -24,6 +24,7 @@ from shoal.base.errors import ConfigError, ShoalError
 from shoal.base.ids import NodeId
 from shoal.base.units import KIB, MIB, S_NS
 from shoal.identity import Entropy, PrivateKey
+from shoal.identity.session import NO_SESSION, SessionRecord
 
 Frame = tuple[int, bytes]  # protocol number (1 to 255; 0 is the link's own), payload
 
@@ -96,6 +97,8 @@ class Credentials(msgspec.Struct, frozen=True):
     features: tuple[str, ...] = ()
     versions: tuple[int, int] = PROTOCOL_VERSIONS
     """Oldest and newest; another pair is for tests of two versions that talk."""
+    session: SessionRecord = NO_SESSION
+    """Which run of this node it is."""
 
 
 class PeerInfo(msgspec.Struct, frozen=True):
@@ -107,6 +110,9 @@ class PeerInfo(msgspec.Struct, frozen=True):
     roles: tuple[str, ...]
     features: tuple[str, ...]
     """Features that both have."""
+    session: SessionRecord = NO_SESSION
+    """Which run of that node it is. Its signature is not checked: the handshake was signed by the
+    same key. Check it before you show it to others as that key's."""
 
 
 class Link(Protocol):

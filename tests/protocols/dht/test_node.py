@@ -162,7 +162,7 @@ def test_a_get_nobody_answers_ends() -> None:
     bench = bench_with(BOB)
     bench.command(Get(KEY), 1)
     bench.host.advance(10 * S_NS)
-    assert bench.host.notified[-1] == GetDone(KEY, (), 1)
+    assert bench.host.notified[-1] == GetDone(KEY, (), 1, alone=True)
 
 
 def test_a_found_value_leaves_a_copy_with_whoever_lacked_it() -> None:

@@ -14,12 +14,14 @@ from shoal.identity.stream_message import Body, decode_body, encode_body, split_
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
 from shoal.protocols.streams.config import DEGREE_MAX, HOLDERS_MAX, RTT_US_MAX, STORAGE_NODES_MAX
 from shoal.protocols.streams.messages import (
+    NOTICED_STREAMS_MAX,
     REASON_CHARS_MAX,
     SIGNAL_BYTES_MAX,
     Expect,
     Instruction,
     Join,
     JoinRefused,
+    KeepStreams,
     KeyHolders,
     Report,
     Rtt,
@@ -103,6 +105,7 @@ FAR = tuple(Contact(n, (WIDE * ADDRESS_CHARS_MAX,) * ADDRESSES_MAX) for n in CRO
         StorageNodes(WIDEST, FAR[:STORAGE_NODES_MAX]),
         KeyHolders(INT63_MAX, FAR[:HOLDERS_MAX]),
         Expect(WIDEST, FAR[0]),
+        KeepStreams((WIDEST,) * NOTICED_STREAMS_MAX),
         JoinRefused(WIDEST, False, WIDE * REASON_CHARS_MAX),
         Signalled(WIDEST, ALICE, bytes(SIGNAL_BYTES_MAX)),
     ],

@@ -96,7 +96,7 @@ def test_a_record_leads_to_the_tip_of_an_old_fork_if_somebody_waits_for_it() -> 
     bench.command(AwaitStored(tips[7], 3), "named")
     assert heads_in(bench, topic) == tips[4:]
     bench.command(AwaitStored(tips[0], 3), "old")
-    assert heads_in(bench, topic) == [*tips[5:], tips[0]]
+    assert heads_in(bench, topic) == [tips[0], *tips[5:]]
     assert [one.token for one in bench.told(EventStored)] == ["named", "old"]
 
 

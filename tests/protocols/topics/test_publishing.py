@@ -16,11 +16,13 @@ from shoal.kernel.effects import Notify, Store
 from shoal.kernel.inputs import CommandIssued, Started, StoreFailed
 from shoal.kernel.records import EventPublished
 from shoal.protocols.dht.commands import Put
+from shoal.protocols.dht.validators import read_record
 from shoal.protocols.topics.commands import (
     AddTopic,
     EventAccepted,
     Publish,
     PublishRefused,
+    Retire,
     Subscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
@@ -248,3 +250,37 @@ def test_it_does_not_look_for_long(event_exists: bool) -> None:
     bench.finish()
     (accepted,) = bench.told(EventAccepted)
     assert accepted.event.parent is None
+
+
+# A newer session of the same key
+
+
+def test_who_retires_publishes_nothing_more_and_puts_no_head_record() -> None:
+    topic = topic_by(0)
+    id = id_of(topic)
+    bench = author_of(topic)
+    bench.command(Publish(id, b"before"), "before")
+    bench.command(Retire("a newer session runs"))
+    bench.command(Publish(id, b"after"), "after")
+    assert bench.told(PublishRefused) == [PublishRefused(id, "a newer session runs", "after")]
+    request = request_by(1, id, b"of another", START_MS + 1)
+    answers = bench.says(1, RequestToPublish(request, STAMP))
+    bench.finish()
+    bench.host.advance(2 * TopicsConfig().record_ns)
+    bench.finish()
+    assert [len(bench.state(id).log), of_kind(answers, PublishAnswer)] == [1, []]
+    puts = [one for one in bench.dht.asked if isinstance(one, Put)]
+    assert all(read_record(one.value) is None for one in puts)
+
+
+def test_what_waits_for_its_place_is_refused_when_its_publisher_retires() -> None:
+    topic = topic_by(0, created_ms=START_MS - 3_600_000)
+    bench = TopicBench(0)
+    bench.command(AddTopic(topic))
+    bench.command(Publish(id_of(topic), b"waits"), "waits")
+    assert bench.told(PublishRefused) == []
+    bench.command(Retire("a newer session runs"))
+    assert [one.token for one in bench.told(PublishRefused)] == ["waits"]
+    bench.host.advance(60 * S_NS)
+    bench.finish()
+    assert bench.told(EventAccepted) == []

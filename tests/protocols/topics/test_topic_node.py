@@ -215,7 +215,7 @@ def test_before_the_disk_is_read_everything_waits() -> None:
     machine = TopicNode(key_of(0), TopicBench(1).machine._held.rng)
     assert machine.handle(CommandIssued(AddTopic(TOPIC)), 0) == []
     loads = machine.handle(Started(("ws://a:1",)), 0)
-    assert len(loads) == 3
+    assert len(loads) == 4
     assert machine.topics == {}
 
 

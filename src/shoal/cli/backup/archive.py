@@ -16,16 +16,21 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import IO
+from typing import IO, NamedTuple
 
 import msgspec
 
 from shoal import __version__
 from shoal.base.errors import NotFound, ShoalError, UsageError
-from shoal.cli.backup.contents import Item
+from shoal.cli.backup.contents import Item, Kind
 from shoal.cli.backup.copying import CHUNK_BYTES, copy_item, digest_of
+from shoal.identity import SystemEntropy
+from shoal.storage.folder import data_file
+from shoal.storage.owned_file import mark_restored
+from shoal.storage.rows import LogId
+from shoal.storage.store import Store
 
-BACKUP_FORMAT = 1  # grows when an older Shoal would restore a newer backup wrongly
+BACKUP_FORMAT = 2  # grows when an older Shoal would restore a newer backup wrongly
 MANIFEST = "manifest.json"
 MANIFEST_BYTES_MAX = 1 << 20
 FILES = "files/"
@@ -45,6 +50,14 @@ class Entry(msgspec.Struct, frozen=True):
     sha256: str
     mode: int
     kind: str
+
+
+class NewLog(NamedTuple):
+    """A store of messages that was restored."""
+
+    folder: Path
+    old: LogId
+    new: LogId
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -119,6 +132,11 @@ def read_manifest(path: Path) -> Manifest:
             raise UsageError(
                 f"{path} has format {number}, this Shoal reads up to {BACKUP_FORMAT}: upgrade Shoal"
             )
+        if 0 < number < BACKUP_FORMAT:
+            raise UsageError(
+                f"{path} has format {number}, this Shoal reads {BACKUP_FORMAT} alone: restore it"
+                " with the Shoal that made it"
+            )
         manifest = msgspec.json.decode(text, type=Manifest)
     except FileNotFoundError:
         raise NotFound(f"there is no backup {path}: make one with `shoal backup {path}`") from None
@@ -157,8 +175,12 @@ def verify(path: Path, manifest: Manifest, tell: Tell) -> None:
         )
 
 
-def restore_files(path: Path, manifest: Manifest, folder: Path, tell: Tell) -> None:
-    """Write everything into a folder; UsageError if anything of it is there already."""
+def restore_files(
+    path: Path, manifest: Manifest, folder: Path, tell: Tell, now_ns: int
+) -> list[NewLog]:
+    """Write everything into a folder; UsageError if anything of it is there already. Stores of
+    messages have new log ids, which are given back."""
+    new_logs: list[NewLog] = []
     targets = {
         FILES + entry.name: (entry, _target(folder, entry.name)) for entry in manifest.entries
     }
@@ -173,9 +195,45 @@ def restore_files(path: Path, manifest: Manifest, folder: Path, tell: Tell) -> N
                 if member.name in targets:
                     entry, target = targets[member.name]
                     tell(entry.name)
-                    _restore(tar, member, entry, target)
+                    if entry.kind == Kind.STORE:
+                        new_logs.append(_restore_store(tar, member, entry, target, now_ns))
+                    elif entry.kind == Kind.LMDB:
+                        _restore_marked(tar, member, entry, target)
+                    else:
+                        _restore(tar, member, entry, target)
     except OSError as error:
         raise UsageError(f"restoring into {folder}: {error.strerror or error}") from error
+    return new_logs
+
+
+def _restore_store(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, entry: Entry, target: Path, now_ns: int
+) -> NewLog:
+    """A store may have given seqs since it was copied. So it gets its name when it has a new log
+    id: a restore that is cut short must not leave one that gives them to other rows."""
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".restoring.", dir=target.parent) as folder:
+        _restore(tar, member, entry, data_file(Path(folder)))
+        with Store(Path(folder), SystemEntropy()) as store:
+            old = store.log
+            new = store.new_log(now_ns)
+        os.link(data_file(Path(folder)), target)  # not a rename: it fails if there is one by now
+    _sync(target.parent)
+    return NewLog(target.parent, old, new)
+
+
+def _restore_marked(
+    tar: tarfile.TarFile, member: tarfile.TarInfo, entry: Entry, target: Path
+) -> None:
+    """What a node has said since the copy was made is not in it. So it gets its name when it says
+    that it is a copy: a restore that is cut short must not leave one that passes for the original.
+    """
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".restoring.", dir=target.parent) as folder:
+        _restore(tar, member, entry, data_file(Path(folder)))
+        mark_restored(Path(folder))
+        os.link(data_file(Path(folder)), target)  # not a rename: it fails if there is one by now
+    _sync(target.parent)
 
 
 def _restore(tar: tarfile.TarFile, member: tarfile.TarInfo, entry: Entry, target: Path) -> None:

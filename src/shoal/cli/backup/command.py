@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,6 +54,11 @@ def restore(
 ) -> None:
     """Check every file of a backup, and then write them into a folder.
 
+    A storage node goes on under a new log id, since it may have stored more after the backup:
+    readers of its old log miss nothing by that, and get nothing twice.
+    Topics and the outbox are marked as copies: before the node publishes in a topic again, it looks
+    for what it published there after the backup; what was sealed keeps its place.
+
     One key is one node: start what you restored only when the one that it is a copy of is gone.
 
     Example: shoal restore monday.tar elsewhere
@@ -62,8 +68,14 @@ def restore(
 
     manifest = read_manifest(file)
     verify(file, manifest, _Telling("checking"))
-    restore_files(file, manifest, folder, _Telling("writing"))
+    new_logs = restore_files(file, manifest, folder, _Telling("writing"), time.time_ns())
     _done(f"restored into {folder}", manifest, as_json)
+    for at in new_logs:
+        print(
+            f"{at.folder} goes on under a new log, {at.new}: log {at.old} can be read as far as the"
+            " backup has it, and readers of it go on along the new one",
+            file=sys.stderr,
+        )
     for entry in manifest.entries:
         if entry.name.startswith(f"{OUTSIDE}/"):
             was = entry.name.removeprefix(OUTSIDE)

@@ -17,6 +17,7 @@ from shoal.base.errors import UsageError
 from shoal.identity import split_secret_source
 from shoal.identity.group_key_file import group_key_path
 from shoal.node.network_file import NetworkFile, load_network_file
+from shoal.node.session_file import session_path
 from shoal.registry.opening import BLOCKS_FILE
 from shoal.storage.folder import data_file
 
@@ -31,6 +32,8 @@ class Kind(StrEnum):
     BLOCKS = "blocks"
     """Of an embedded registry: it only grows."""
     LMDB = "lmdb"
+    STORE = "store"
+    """Of messages, in such a file: what is restored goes on under a new log id."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -65,6 +68,7 @@ def _named(network: NetworkFile) -> Iterator[tuple[Path, Kind, bool]]:
         keystore = network.path(node.key)
         yield keystore, Kind.FILE, True
         yield group_key_path(keystore), Kind.FILE, False
+        yield session_path(keystore), Kind.FILE, False
     secrets = [
         node.passphrase,
         None if outbox is None else outbox.token,
@@ -84,9 +88,11 @@ def _named(network: NetworkFile) -> Iterator[tuple[Path, Kind, bool]]:
     for file in files:
         if file is not None:
             yield network.path(file), Kind.FILE, True
-    for section in (outbox, network.topics, network.storage):
+    for section in (outbox, network.topics):
         if section is not None:
             yield data_file(network.path(section.folder)), Kind.LMDB, False
+    if network.storage is not None:
+        yield data_file(network.path(network.storage.folder)), Kind.STORE, False
     if network.registry is not None and network.registry.folder is not None:
         yield network.path(network.registry.folder) / BLOCKS_FILE, Kind.BLOCKS, True
 

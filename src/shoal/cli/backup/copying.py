@@ -22,7 +22,7 @@ def copy_item(item: Item, folder: Path) -> Path:
     """A copy in a folder, for the time being; readable by its owner only."""
     copy = folder / "copy"
     try:
-        if item.kind is Kind.LMDB:
+        if item.kind in (Kind.LMDB, Kind.STORE):
             _copy_lmdb(item.path.parent, folder / "lmdb")
             os.replace(folder / "lmdb" / item.path.name, copy)
         else:

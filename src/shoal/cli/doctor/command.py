@@ -22,7 +22,8 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Lines of JSON.")] = False,
 ) -> None:
     """Look for what would keep a node from working here: Python, limits, disks, Spark; and of its
-    network file the key, everybody whom it names, the clock, the registry. Nothing is changed.
+    network file the key, everybody whom it names, the clock, the registry; and the roles of the
+    node that runs with it, if it has a gateway. Nothing is changed.
 
     Ends with 1 if there is a problem; a warning is none.
 
@@ -75,7 +76,12 @@ async def _findings(config: Path) -> AsyncIterator[Finding]:
     from shoal.cli.doctor import network as examine
 
     yield await examine.key(network)
+    session = examine.session(network)
+    if session is not None:
+        yield session
     for finding in await examine.peers(network):
+        yield finding
+    for finding in await examine.roles(network):
         yield finding
     async for finding in examine.clocks(network):
         yield finding

@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import stat
 import time
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
 from email.utils import parsedate_to_datetime
 
+import msgspec
+
 from shoal.base.errors import ShoalError
 from shoal.base.ids import show_node_id
 from shoal.cli.doctor.findings import Finding, ok, problem, warning
+from shoal.cli.stream_overlay import API_KEY
 from shoal.identity import PrivateKey, SystemEntropy
 from shoal.kernel.contact import Contact
 from shoal.node.credentials import key_of
-from shoal.node.network_file import NetworkFile
+from shoal.node.network_file import GatewaySection, NetworkFile
+from shoal.node.session_file import read_session
 from shoal.protocols.streams.config import NodeConfig
 from shoal.registry.chain import Block
+from shoal.runtime.readiness import Readiness
 from shoal.transport.port import Credentials, DialFailed, Frame, Link
 from shoal.transport.websocket import WebSocketTransport
 
 ANSWER_S = 5.0
+ANSWER_BYTES_MAX = 1 << 20
 BLOCK_OLD_S = 600.0  # Ethereum makes one every 12 s, and few chains are slower than a minute
 SKEW_OK_S = 5.0  # HTTP tells whole seconds, and an answer takes its time
 
@@ -48,6 +56,25 @@ async def key(network: NetworkFile) -> Finding:
             f"run `chmod go-w {folder}`",
         )
     return ok("key", f"{show_node_id(found.address)} in {path}")
+
+
+def session(network: NetworkFile) -> Finding | None:
+    """Whether another copy of this node has taken its place, as the node itself was told. What a
+    copy that runs elsewhere was told is in its own folder."""
+    if network.node.key is None:
+        return None
+    state = read_session(network.path(network.node.key))
+    if state is None:
+        return None
+    if state.replaced_by:
+        return problem(
+            "session",
+            "a newer session of this key ran elsewhere while this node did, which publishes and"
+            " keeps nothing since then",
+            "one key is one node: stop the other one and restart this one, or give one of them a"
+            " key of its own (`shoal key new`)",
+        )
+    return ok("session", "the newest of its key, as far as this node was told")
 
 
 async def peers(network: NetworkFile) -> list[Finding]:
@@ -110,6 +137,45 @@ class _Deaf:
     def handshake_failed(self, address: str, reason: str) -> None: ...
 
 
+async def roles(network: NetworkFile) -> list[Finding]:
+    """What the running node says of itself, by its gateway, if it has one."""
+    if network.gateway is None:
+        return []
+    return await asyncio.to_thread(_ask_roles, network.gateway)
+
+
+def _ask_roles(section: GatewaySection) -> list[Finding]:
+    scheme = "http" if section.certificate is None else "https"
+    host, _, port = section.listen.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}.get(host, host)
+    url = f"{scheme}://{host}:{port}/ready"
+    asked = urllib.request.Request(url)
+    if API_KEY in os.environ:
+        asked.add_header("Authorization", f"Bearer {os.environ[API_KEY]}")
+    # The certificate is of this node's own file, for a name that need not be this address.
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    try:
+        try:
+            with urllib.request.urlopen(asked, timeout=ANSWER_S, context=tls) as answer:
+                body = answer.read(ANSWER_BYTES_MAX)
+        except urllib.error.HTTPError as error:
+            if error.code in (401, 403):
+                remedy = f"give one of its keys as {API_KEY}"
+                return [warning("roles", f"{url} wants an API key", remedy)]
+            body = error.read(ANSWER_BYTES_MAX)
+        found = msgspec.json.decode(body, type=Readiness)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        return [warning("roles", f"{url} does not answer: {reason}", "is the node running?")]
+    return [
+        ok(f"role {one.role}", "works")
+        if one.ready
+        else problem(f"role {one.role}", "; ".join(one.reasons), "see docs/gateway.md#readiness")
+        for one in found.roles
+    ]
+
+
 async def clocks(network: NetworkFile) -> AsyncIterator[Finding]:
     """This machine's clock beside those of the trackers that have a gateway."""
     for entry in network.trackers:
@@ -164,7 +230,17 @@ def chain_age(block: Block, where: str, now_s: float) -> Finding:
 
 
 def folders(network: NetworkFile) -> Iterator[Finding]:
-    """What the node keeps can be written."""
+    """What the node keeps can be written, and is there if it ever was."""
+    if network.storage is not None and network.storage.create is None:
+        from shoal.node.storage_role import is_missing
+
+        if is_missing(network, network.storage):
+            yield problem(
+                "store",
+                f"there is none in {network.path(network.storage.folder)}, and this key has had one"
+                " there",
+                "mount its disk, or restore a backup; or write create = true under [storage]",
+            )
     sections = (network.storage, network.topics, network.outbox)
     for section in sections:
         if section is not None:

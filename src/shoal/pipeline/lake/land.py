@@ -8,7 +8,9 @@ are in no commit are nothing, so tasks may fail or run twice as they please.
 How a batch gets in:
 
 1. The table says whether it has the batch already. After a driver was killed between the commit
-   here and Spark's own, it has.
+   here and Spark's own, it has. Then it must be the same batch: Spark's own replay of what it had
+   planned, or the same rows. Anything else, and any older number, comes from a checkpoint that was
+   restored from an old copy: it is an error, since to pass over it would lose its rows.
 2. Tasks write what fits the table as it is. If no record has a new field, that was all there is
    to write. Else the table grows by those fields first (shapes.py), and the batch is written anew;
    that is rare, and so cheaper than to look at every batch twice.
@@ -30,10 +32,11 @@ import msgspec
 
 from shoal.base.errors import ShoalError, UsageError
 from shoal.pipeline.lake.columns import LANDED, NEEDED, QUARANTINED
-from shoal.pipeline.lake.files import REPORT_DDL, Plan, TaskReport, writer_of
+from shoal.pipeline.lake.files import REPORT_DDL, Plan, RowsDigest, TaskReport, writer_of
 from shoal.pipeline.lake.parquet import WrittenFile
 from shoal.pipeline.lake.shapes import Seen, grow, merge
-from shoal.pipeline.lake.tables import LakeTable, Refused, remove_files
+from shoal.pipeline.lake.tables import BatchMark, LakeTable, Refused, remove_files
+from shoal.pipeline.replays import planned_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,12 +44,21 @@ if TYPE_CHECKING:
     from shoal.pipeline.patient import PatientQuery
 
 QUARANTINE = ".quarantine"
+PLAN_CHARS = 15  # of a digest in hex: Delta's versions have 63 bits
 TRIES_MAX = 20
 """Others may commit to a table as well; but nobody has to give way this often."""
 
 
 class LakeBusy(ShoalError):
     """Others kept committing to the table; the query can be started again."""
+
+
+class NotAReplay(UsageError):
+    """The table has this batch or a later one, and this is not the same batch."""
+
+
+class MissingBatches(UsageError):
+    """The table lacks batches that the query has landed."""
 
 
 class Lake(msgspec.Struct, frozen=True):
@@ -79,7 +91,15 @@ class Landed(msgspec.Struct, frozen=True, kw_only=True):
 
 def land(frame: DataFrame, lake: Lake, query: str, batch: int) -> Landed:
     """Land a frame with the source's columns, once for each query and batch: whatever these name,
-    batches of a query are numbered upwards."""
+    batches of a query are numbered upwards. The last batch may come again with the same rows, and
+    is passed over; NotAReplay for other rows under its number, and for an older number."""
+    return _land(frame, lake, query, batch)
+
+
+def _land(
+    frame: DataFrame, lake: Lake, query: str, batch: int, plan: int = 0, *, follows: bool = False
+) -> Landed:
+    """As `land`; of a batch that has to follow the last one, whose plan is known perhaps."""
     missing = [name for name in NEEDED if name not in frame.columns]
     if missing:
         raise UsageError(
@@ -91,17 +111,30 @@ def land(frame: DataFrame, lake: Lake, query: str, batch: int) -> Landed:
     for _ in range(TRIES_MAX):
         try:
             table, quarantine = open_tables(lake)
-            landed, complete = table.has(query, batch), quarantine.has(query, batch)
-            if landed and complete:
+            last = table.last_batch(query)
+            _check_number(lake, query, batch, last, follows=follows)
+            landed = last == batch
+            complete = landed and quarantine.last_batch(query) == batch
+            before = table.mark(query)
+            if complete and BatchMark(plan).is_replay_of(before):
                 return Landed(batch=batch, replayed=True)
-            plan = Plan(
+            work = Plan(
                 table=lake.table,
                 quarantine=lake.quarantine,
                 shape=table.shape,
                 final=final or landed,
                 only_quarantine=landed,
             )
-            good, bad, seen = _write(frame, plan)
+            good, bad, seen, digest = _write(frame, work)
+            mark = _mark_of(plan, digest)
+            if landed and not mark.is_replay_of(before):
+                remove_files(lake.quarantine, bad)
+                raise NotAReplay(
+                    f"batch {batch} of query {query} is in {lake.table} with other rows: {_REMEDY}"
+                )
+            if complete:
+                remove_files(lake.quarantine, bad)
+                return Landed(batch=batch, replayed=True)
             if seen:
                 remove_files(lake.table, good)
                 remove_files(lake.quarantine, bad)
@@ -111,9 +144,9 @@ def land(frame: DataFrame, lake: Lake, query: str, batch: int) -> Landed:
                     table.grow(grown)
                 continue
             if not landed:
-                table.commit(good, query, batch)
-            if bad and not complete:
-                quarantine.commit(bad, query, batch)
+                table.commit(good, query, batch, mark)
+            if bad:
+                quarantine.commit(bad, query, batch, mark)
         except Refused:
             # Maybe by a zombie, with this very batch; or the table has grown. Files stay where they
             # are: a commit that was answered with an error may still have been one.
@@ -151,7 +184,9 @@ def start_landing(
         # The query's id is in its checkpoint, and the same after every restart.
         query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query is not None, "Spark calls this from a query only"
-        tell(land(batch, lake, query, number))
+        planned = planned_batch(checkpoint, number).plan
+        plan = int(planned[:PLAN_CHARS] or "0", 16)
+        tell(_land(batch, lake, query, number, plan, follows=True))
 
     writer = frame.writeStream.foreachBatch(each).option("checkpointLocation", checkpoint)
     if available_now:
@@ -170,13 +205,45 @@ def open_tables(lake: Lake) -> tuple[LakeTable, LakeTable]:
     return table, LakeTable.open_or_create(lake.quarantine, QUARANTINED)
 
 
+_REMEDY = (
+    "the checkpoint was restored from an old copy or written anew, or the number was given twice."
+    " Nothing of it was landed. Restore the newest checkpoint; start a query with a new checkpoint"
+    " where the last batch ends (`select partition, log, max(seq)` of the table tells where); or"
+    " give a batch of your own a new number"
+)
+
+
+def _check_number(lake: Lake, query: str, batch: int, last: int | None, *, follows: bool) -> None:
+    """NotAReplay for an older batch; MissingBatches if there are some before this one."""
+    if last is not None and batch < last:
+        raise NotAReplay(
+            f"batch {batch} of query {query} is older than the last one in {lake.table}, which is"
+            f" {last}, and Spark replays only its last batch: {_REMEDY}"
+        )
+    if follows and batch > (0 if last is None else last + 1):
+        has = "no batch of it" if last is None else f"its batches up to {last}"
+        raise MissingBatches(
+            f"batch {batch} of query {query} comes next, and {lake.table} has {has}: the table was"
+            " made anew or restored from an old copy, or the query landed elsewhere before. Give"
+            " the table a query with a new checkpoint, into which all is landed again that storage"
+            " nodes still have; or land in the table of before"
+        )
+
+
+def _mark_of(plan: int, digest: RowsDigest) -> BatchMark:
+    """63 bits of each, and never 0, which says that it is not known."""
+    contents = 0 if digest.errors else digest.contents >> 1 | 1
+    return BatchMark(plan, digest.places >> 1 | 1, contents)
+
+
 def _write(
     frame: DataFrame, plan: Plan
-) -> tuple[Sequence[WrittenFile], Sequence[WrittenFile], Seen]:
+) -> tuple[Sequence[WrittenFile], Sequence[WrittenFile], Seen, RowsDigest]:
     rows = frame.mapInArrow(writer_of(plan), REPORT_DDL).collect()
     reports = [msgspec.json.decode(row.report, type=TaskReport) for row in rows]
-    seen = Seen()
+    seen, digest = Seen(), RowsDigest()
     for report in reports:
         seen.add(report.seen)
+        digest.add(report.digest)
     good = [file for report in reports for file in report.landed]
-    return good, [file for report in reports for file in report.quarantined], seen
+    return good, [file for report in reports for file in report.quarantined], seen, digest

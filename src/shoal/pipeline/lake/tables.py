@@ -3,6 +3,9 @@
 A commit carries the query and the batch (Delta's app transaction). Whoever opens a table sees which
 batch of a query it has, and of two that commit the same one after they looked, the second is
 refused, as is whoever wrote files for a schema that changed meanwhile.
+
+What the last batch of a query is made of stands beside it, as the versions of three more app
+transactions: Delta keeps the last version of each for good, in the same commit as the files.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -26,6 +30,28 @@ READER_VERSION = 1
 
 Refused = CommitFailedError
 """Somebody else committed first: open the table again, and look."""
+
+PLAN, PLACES, CONTENTS = "/plan", "/places", "/contents"
+"""What follows the name of a query in those app transactions."""
+
+
+class BatchMark(msgspec.Struct, frozen=True):
+    """What a batch is made of, to tell a replay from another batch with the same number. Each is a
+    number of 63 bits, 0 if it is not known."""
+
+    plan: int = 0
+    """Of Spark's plan of the batch."""
+    places: int = 0
+    """Of the places of all rows in logs, in any order."""
+    contents: int = 0
+    """Of places and contents. Not known if a row has an error: it may be decrypted next time."""
+
+    def is_replay_of(self, other: BatchMark) -> bool:
+        """Whether it is the same batch: planned once, or with the same rows."""
+        if self.plan and self.plan == other.plan:
+            return True
+        same_contents = not (self.contents and other.contents) or self.contents == other.contents
+        return self.places == other.places and same_contents
 
 
 class LakeTable:
@@ -89,16 +115,22 @@ class LakeTable:
         columns = self.columns
         return columns.field(DATA).type if DATA in columns.names else pa.struct([])
 
-    def has(self, query: str, batch: int) -> bool:
-        """Whether this batch of the query, or a later one, is in."""
-        last = self.delta.transaction_version(query)
-        return last is not None and last >= batch
+    def last_batch(self, query: str) -> int | None:
+        """The last batch of a query that is in."""
+        last: int | None = self.delta.transaction_version(query)
+        return last
+
+    def mark(self, query: str) -> BatchMark:
+        """What that batch is made of."""
+        return BatchMark(
+            *(self.delta.transaction_version(query + of) or 0 for of in (PLAN, PLACES, CONTENTS))
+        )
 
     def grow(self, shape: pa.DataType) -> None:
         """Add the fields that are new; Refused if somebody was quicker."""
         self.delta.alter.add_columns(Schema.from_arrow(pa.schema([(DATA, shape)])).fields)
 
-    def commit(self, files: Sequence[WrittenFile], query: str, batch: int) -> None:
+    def commit(self, files: Sequence[WrittenFile], query: str, batch: int, mark: BatchMark) -> None:
         """Files become rows, all at once, as this batch; Refused if somebody was quicker."""
         now_ms = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
@@ -110,7 +142,14 @@ class LakeTable:
             "append",
             self.delta.schema(),
             [DATE],
-            commit_properties=CommitProperties(app_transactions=[Transaction(query, batch)]),
+            commit_properties=CommitProperties(
+                app_transactions=[
+                    Transaction(query, batch),
+                    Transaction(query + PLAN, mark.plan),
+                    Transaction(query + PLACES, mark.places),
+                    Transaction(query + CONTENTS, mark.contents),
+                ]
+            ),
         )
 
 

@@ -21,6 +21,7 @@ from shoal.pipeline.sinks.options import SinkOptions
 
 TIMEOUT_S = 60.0  # a seal of thousands of chunks is one transaction of a slow disk
 AWAY_S = 60.0  # a node that restarts is back by then
+GIVING_UP_S = 5.0  # what a job that failed waits for a node that does not answer
 PAUSE_S = 0.5
 FULL = 429
 _AGAIN = (502, 503, 504)
@@ -74,14 +75,16 @@ class OutboxClient:
         return self._ask("POST", "/outbox/seal", msgspec.json.encode(request))
 
     def discard(self, request: DiscardRequest) -> None:
-        """Give a batch up."""
-        self._ask("POST", "/outbox/discard", msgspec.json.encode(request))
+        """Give a batch up, or an attempt."""
+        self._ask("POST", "/outbox/discard", msgspec.json.encode(request), GIVING_UP_S)
 
     def state(self) -> dict[str, Any]:
         """What the outbox holds."""
         return self._ask("GET", "/outbox", None)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+    def _ask(
+        self, method: str, path: str, body: bytes | None, away_s_max: float = AWAY_S
+    ) -> dict[str, Any]:
         begun_s = away_s = self._clock()
         while True:
             try:
@@ -99,12 +102,12 @@ class OutboxClient:
                 away_s = now_s
                 if now_s - begun_s >= self._options.patience_s:
                     raise OutboxUnavailable(
-                        f"{self._options.outbox} has been full for {now_s - begun_s:.0f} s"
-                        f" ({text}): is the node connected, and are its storage nodes running?"
+                        f"{self._options.outbox} has had no room for {now_s - begun_s:.0f} s:"
+                        f" {text}"
                     )
             elif status and status not in _AGAIN:
                 raise OutboxRefused(f"{self._options.outbox}: {text}", status)
-            elif now_s - away_s >= AWAY_S:
+            elif now_s - away_s >= away_s_max:
                 raise OutboxUnavailable(
                     f"{self._options.outbox} does not answer ({text}): is the node running, with"
                     " [outbox] and [gateway] in its network file?"

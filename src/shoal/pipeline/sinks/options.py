@@ -10,9 +10,9 @@ import msgspec
 from pyspark.sql.types import BinaryType, IntegerType, LongType, ShortType, StringType, StructType
 
 from shoal.base.errors import UsageError
-from shoal.base.ids import StreamId, parse_stream_id
+from shoal.base.ids import StreamId
 from shoal.identity.secrets import read_secret, split_secret_source
-from shoal.pipeline.option_values import gateway_address, patience
+from shoal.pipeline.option_values import gateway_address, patience, stream_option
 
 KNOWN = {
     "outbox": "the HTTP address of the publishing node's gateway, as in http://127.0.0.1:7780",
@@ -21,8 +21,9 @@ KNOWN = {
     "patienceSeconds": "how long an outbox may be full, 600 unless told otherwise",
 }
 PATIENCE_S = 600.0
-IGNORED = ("checkpointlocation", "path", "queryname")
-"""Spark's own, which it hands on to the sink."""
+CHECKPOINT = "checkpointlocation"
+IGNORED = ("path", "queryname")
+"""Spark's own, which it hands on to the sink, as it does the checkpoint's place."""
 
 _BY_LOWER = {name.lower(): name for name in KNOWN}
 _WHOLE = (IntegerType, LongType, ShortType)
@@ -41,6 +42,8 @@ class SinkOptions(msgspec.Struct, frozen=True):
     token: str
     """Where it is: what it is must not travel with a plan."""
     patience_s: float = PATIENCE_S
+    checkpoint: str | None = None
+    """Where Spark keeps how far the query is, if the options of the write say so."""
 
     def read_token(self) -> str:
         """The token itself, read where it is needed."""
@@ -50,8 +53,12 @@ class SinkOptions(msgspec.Struct, frozen=True):
 def parse_options(given: Mapping[str, str]) -> SinkOptions:
     """The options of a write; UsageError names what is wrong. Names are read in any case."""
     options: dict[str, str] = {}
+    checkpoint: str | None = None
     for name, value in given.items():
         if name.lower() in IGNORED:
+            continue
+        if name.lower() == CHECKPOINT:
+            checkpoint = value
             continue
         known = _BY_LOWER.get(name.lower())
         if known is None:
@@ -63,9 +70,10 @@ def parse_options(given: Mapping[str, str]) -> SinkOptions:
     split_secret_source("token", options["token"])
     return SinkOptions(
         gateway_address("outbox", options["outbox"]),
-        parse_stream_id(options["stream"]),
+        stream_option(options["stream"]),
         options["token"],
         patience(options.get("patienceSeconds"), PATIENCE_S),
+        checkpoint,
     )
 
 

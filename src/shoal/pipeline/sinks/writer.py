@@ -5,10 +5,14 @@ under which name. The driver seals the batch. What makes this exactly once is in
 (`storage/outbox.py`); here it is only named: a query by Spark's id of it, which a checkpoint keeps;
 a run of it by Spark's id of the run, which is new with every start; an attempt by Spark's id of it.
 A batch write is a query of its own, with one batch and one run.
+
+A seal says what the batch is made of, so that the outbox can tell Spark's replay of its last batch
+from another batch under the same number: see `pipeline/replays.py`.
 """
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,12 +33,14 @@ from shoal.base.outbox_requests import (
     CHUNK_ROWS_MAX,
     DiscardRequest,
     EpochRequest,
+    Fingerprint,
     Row,
     SealedAttempt,
     SealRequest,
     StageRequest,
 )
 from shoal.identity.stream_message import BINARY, CONTENT_BYTES_MAX, TEXT
+from shoal.pipeline.replays import PlannedBatch, RowsDigest, planned_batch, shown_digest
 from shoal.pipeline.sinks.client import OutboxClient
 from shoal.pipeline.sinks.options import SinkOptions, check_columns, parse_options
 
@@ -44,6 +50,9 @@ if TYPE_CHECKING:
 BATCH_ID = "streaming.sql.batchId"
 QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"  # a streaming query runs its jobs under the id of its run
+ONE_EPOCH = 1  # a batch write has one run
+
+log = logging.getLogger("shoal.pipeline")
 
 
 @dataclass(frozen=True)
@@ -57,6 +66,8 @@ class StagedTask(WriterCommitMessage):
     attempt: int
     chunks: int
     rows: int
+    digest: int
+    """Of the rows, which the digests of all tasks are added to."""
 
 
 def batch_writer(
@@ -87,7 +98,8 @@ class BatchWriter(DataSourceArrowWriter):
         seal_batch(self._options, messages, 0)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        discard_batch(self._options, messages)
+        # Also what tasks staged that did not come to their end: no message tells of them.
+        discard_batch(self._options, self._query, ONE_EPOCH, 0)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -101,10 +113,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage_task(self._options, query, run, int(batch), iterator, once=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        seal_batch(self._options, messages, batchId)
+        seal_batch(
+            self._options, messages, batchId, planned_batch(self._options.checkpoint, batchId)
+        )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        discard_batch(self._options, messages)
+        # Spark names the query to tasks only. If none came to its end, the run that follows this
+        # one gives the room back.
+        for task in messages:
+            if isinstance(task, StagedTask):
+                discard_batch(self._options, task.query, task.epoch, task.batch)
+                break
 
 
 def stage_task(
@@ -120,24 +139,35 @@ def stage_task(
     context = TaskContext.get()
     assert context is not None  # Spark calls this in a task
     partition, attempt = context.partitionId(), context.taskAttemptId()
-    client = OutboxClient(options)
+    client, digest, is_replay = OutboxClient(options), RowsDigest(), False
     try:
         epoch = client.take_epoch(EpochRequest(query, run, options.stream, once))
-        chunks = rows = 0
-        for chunk in chunks_of(iterator):
-            request = StageRequest(
-                options.stream, query, epoch, batch, partition, attempt, chunks, chunk
-            )
-            if not client.stage(request):
-                break  # a replay: what was sealed counts, whatever is here now
-            chunks, rows = chunks + 1, rows + len(chunk)
+        chunks = 0
+        try:
+            for chunk in chunks_of(iterator):
+                for row in chunk:
+                    digest.add(_bytes_of(row))
+                if is_replay:
+                    continue  # what was sealed counts: its rows are compared with these
+                request = StageRequest(
+                    options.stream, query, epoch, batch, partition, attempt, chunks, chunk
+                )
+                is_replay = not client.stage(request)
+                chunks += not is_replay
+        except BaseException:
+            with suppress(ShoalError):  # why the task failed is what its owner must hear
+                client.discard(DiscardRequest(query, epoch, batch, partition, attempt))
+            raise
     finally:
         client.close()
-    return StagedTask(query, epoch, batch, partition, attempt, chunks, rows)
+    return StagedTask(query, epoch, batch, partition, attempt, chunks, digest.rows, digest.total)
 
 
 def seal_batch(
-    options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch: int
+    options: SinkOptions,
+    messages: Sequence[WriterCommitMessage | None],
+    batch: int,
+    planned: PlannedBatch = PlannedBatch(),  # noqa: B008 - it is a tuple
 ) -> None:
     """Decide that what these tasks handed in is the batch."""
     tasks = [message for message in messages if isinstance(message, StagedTask)]
@@ -150,25 +180,43 @@ def seal_batch(
             " them, stop this one"
         )
     attempts = [SealedAttempt(task.partition, task.attempt, task.chunks) for task in tasks]
+    digest = shown_digest(sum(task.digest for task in tasks))
+    rows = sum(task.rows for task in tasks)
+    fingerprint = Fingerprint(rows, digest, planned.plan, planned.source)
     client = OutboxClient(options)
     try:
-        client.seal(SealRequest(tasks[0].query, tasks[0].epoch, batch, attempts))
+        answer = client.seal(
+            SealRequest(tasks[0].query, tasks[0].epoch, batch, attempts, fingerprint)
+        )
     finally:
         client.close()
+    if answer.get("changed"):
+        log.warning(
+            "batch %d was published before, and has other rows now that Spark runs it again: those"
+            " of the first time stand. The query was changed, or its rows are other ones each time",
+            batch,
+        )
 
 
-def discard_batch(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """What these tasks handed in is not needed. If nobody can be told, it is swept up later: why
-    the job failed is what its owner must hear."""
-    tasks = [message for message in messages if isinstance(message, StagedTask)]
-    if not tasks:
-        return
+def discard_batch(options: SinkOptions, query: str, epoch: int, batch: int) -> None:
+    """What the tasks of a batch handed in is not needed. If the node cannot be told, it is swept up
+    later: why the job failed is what its owner must hear."""
     client = OutboxClient(options)
     try:
         with suppress(ShoalError):
-            client.discard(DiscardRequest(tasks[0].query, tasks[0].epoch, tasks[0].batch))
+            client.discard(DiscardRequest(query, epoch, batch))
     finally:
         client.close()
+
+
+def _bytes_of(row: Row) -> bytes:
+    """A row in bytes that no other row has."""
+    content_type, partition, key, content = row
+    place = -1 if partition is None else partition
+    if key is None:
+        return b"%d %d - %b" % (content_type, place, content)
+    name = key.encode()
+    return b"%d %d %d %b%b" % (content_type, place, len(name), name, content)
 
 
 def chunks_of(iterator: Iterable[RecordBatch]) -> Iterator[list[Row]]:

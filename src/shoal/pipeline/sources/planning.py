@@ -168,7 +168,7 @@ def _check_not_back(partition: int, here: PartitionOffset, heads: Heads) -> None
         raise UsageError(
             f"log {here.log}, partition {partition}, was read up to {here.seq}, and its own node"
             f" has it up to {0 if owned is None else owned.last}: it was restored from an old copy."
-            " Let it begin a new log (an empty folder), or leave it out of `servers`"
+            " Run `shoal storage new-log` there, or leave it out of `servers`"
         )
 
 

@@ -55,6 +55,8 @@ class GetDone(msgspec.Struct, frozen=True, gc=False):
     key: bytes
     values: tuple[bytes, ...]
     token: Hashable = None
+    alone: bool = False
+    """No other node answered: nothing is known of what others keep."""
 
 
 class PutDone(msgspec.Struct, frozen=True, gc=False):

@@ -20,7 +20,8 @@ from shoal.protocols.dht.lookups import Found, Lookups, Result
 from shoal.protocols.dht.puts import Puts
 from shoal.protocols.dht.values import ValueStore
 
-Reply = Callable[[tuple[bytes, ...]], list[Effect]]
+Reply = Callable[[tuple[bytes, ...], bool], list[Effect]]
+"""Told what was found, and whether nobody else could be asked."""
 
 
 class _Get(msgspec.Struct):
@@ -28,6 +29,7 @@ class _Get(msgspec.Struct):
     reply: Reply
     found: Found
     lookups: int = 1
+    alone: bool = True
 
 
 class Gets:
@@ -53,6 +55,7 @@ class Gets:
 
     def _looked(self, get: _Get, first: bool, result: Result, now_ns: int) -> list[Effect]:
         get.lookups -= 1
+        get.alone = get.alone and not result.nodes.closest(1)
         told = None in get.found
         for signer, (judged, value) in result.found.items():
             known = get.found.get(signer)
@@ -76,4 +79,4 @@ class Gets:
 
     def _tell(self, get: _Get) -> list[Effect]:
         found = sorted(get.found.values(), key=lambda one: (-one[0].number, one[0].signer or b""))
-        return get.reply(tuple([value for _, value in found]))
+        return get.reply(tuple([value for _, value in found]), get.alone and not found)

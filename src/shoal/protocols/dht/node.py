@@ -14,6 +14,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import msgspec
+
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
@@ -246,7 +248,9 @@ class DhtNode:
                 return self._find(command, reply, now_ns)
             case Get(key):
                 _check_key(key)
-                return self._gets.get(key, lambda values: reply(GetDone(key, values)), now_ns)
+                return self._gets.get(
+                    key, lambda values, alone: reply(GetDone(key, values, None, alone)), now_ns
+                )
             case Put():
                 return self._put(command, reply, now_ns)
         raise UsageError(f"{command!r} is no command of the DHT: Find, Get and Put are")
@@ -287,8 +291,7 @@ class DhtNode:
 
 def _with_token(done: Any, token: Hashable) -> Any:
     """The same answer, for whoever asked under a token."""
-    values = [getattr(done, name) for name in done.__struct_fields__[:-1]]
-    return type(done)(*values, token)
+    return msgspec.structs.replace(done, token=token)
 
 
 def _check_key(key: bytes) -> None:

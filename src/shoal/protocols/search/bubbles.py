@@ -18,6 +18,7 @@ from shoal.base.errors import UsageError
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey
 from shoal.kernel.effects import Effect
+from shoal.kernel.wall import WallClock
 from shoal.protocols.search.addresses import AddressRecord
 from shoal.protocols.search.casts import tokens_of
 from shoal.protocols.search.config import SearchConfig
@@ -62,7 +63,9 @@ class Bubbles:
         send: Send,
         rng: Random,
         config: SearchConfig,
+        wall: WallClock | None = None,
     ) -> None:
+        self.wall = WallClock() if wall is None else wall
         self._key = key
         self._record = record
         self._totals = totals
@@ -143,7 +146,7 @@ class Bubbles:
             total=total,
             payload=encoded,
             nonce=way + self._rng.randbytes(NONCE_BYTES - len(way)),
-            expires_ms=(now_ns + life_ns) // MS_NS,
+            expires_ms=(self.wall.read(now_ns) + life_ns) // MS_NS,
         )
         id = BubbleCast(None, total, total, 0, total, kind, header, encoded).id
         return Bubble(kind, total, header, encoded, id)

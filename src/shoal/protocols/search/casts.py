@@ -21,6 +21,7 @@ from shoal.base.units import MS_NS
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import BubbleStep, Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.search.casting import Candidate, divide, permuted
 from shoal.protocols.search.checks import Checks
 from shoal.protocols.search.config import SearchConfig
@@ -57,7 +58,9 @@ class Casts:
         met: Handler,
         rng: Random,
         config: SearchConfig,
+        wall: WallClock | None = None,
     ) -> None:
+        self._wall = WallClock() if wall is None else wall
         self._circle = circle
         self._totals = totals
         self._checks = checks
@@ -92,7 +95,7 @@ class Casts:
         """A neighbour is gone without a word: what it was given last goes to another."""
         effects: list[Effect] = []
         for id, part in self._sent.take(edge.number, now_ns):
-            if now_ns < part.header.expires_ms * MS_NS:
+            if self._wall.read(now_ns) < part.header.expires_ms * MS_NS:
                 effects += self._reroute(part, id, now_ns, edge.peer)
         return effects
 
@@ -111,7 +114,7 @@ class Casts:
             return "rate-limited"
         if edge is None and cast.header.origin.node != peer:
             return "not-its-bubble"
-        left_ns = cast.header.expires_ms * MS_NS - now_ns
+        left_ns = cast.header.expires_ms * MS_NS - self._wall.read(now_ns)
         if left_ns <= 0:
             return "expired"
         if left_ns > config.bubble_ns_max:

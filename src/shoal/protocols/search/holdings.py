@@ -18,6 +18,7 @@ from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId, show_node_id
 from shoal.base.ordered import Ordered
 from shoal.base.units import MIB, S_NS
+from shoal.kernel.wall import WallClock
 from shoal.protocols.search.documents import DOCUMENTS, LIFE_NS_MAX, Document
 from shoal.protocols.search.shelf import Held, Shelf, footprint
 from shoal.protocols.search.spaces import Spaces
@@ -50,7 +51,9 @@ class Holdings:
         spaces: Spaces,
         others_bytes_max: int = OTHERS_BYTES_MAX,
         own_bytes_max: int = OWN_BYTES_MAX,
+        wall: WallClock | None = None,
     ) -> None:
+        self._wall = WallClock() if wall is None else wall
         self.equivocations = 0
         """How often an owner had signed two documents as one version."""
         self._own = Shelf(own_bytes_max, spaces)
@@ -106,14 +109,15 @@ class Holdings:
 
     def _put(self, document: Document, shelf: Shelf, now_ns: int) -> Verdict:
         self.expire(now_ns)
-        if document.expires_ns <= now_ns:
+        left_ns = document.expires_ns - self._wall.read(now_ns)
+        if left_ns <= 0:
             return Verdict.EXPIRED
-        if document.expires_ns > now_ns + LIFE_NS_MAX[document.life]:
+        if left_ns > LIFE_NS_MAX[document.life]:
             return Verdict.LASTING
         if document.life == "instant":
             return Verdict.PASSING
         known = shelf.get(document.id)
-        expires_ns = _kept_until(document, now_ns)
+        expires_ns = _kept_until(document, now_ns, left_ns)
         if known is not None and document.rank <= known.document.rank:
             if document.rank == known.document.rank:
                 if expires_ns > known.expires_ns:
@@ -215,7 +219,8 @@ class Holdings:
             raise InvariantViolated("the documents of an owner are not in order")
 
 
-def _kept_until(document: Document, now_ns: int) -> int:
+def _kept_until(document: Document, now_ns: int, left_ns: int) -> int:
+    """In monotonic time: what was taken is not lost to a wrong reading of the clock."""
     if document.life == "managed" and not document.deleted:
-        return min(document.expires_ns, now_ns + MANAGED_LEASE_NS)
-    return document.expires_ns
+        return now_ns + min(left_ns, MANAGED_LEASE_NS)
+    return now_ns + left_ns

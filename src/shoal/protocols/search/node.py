@@ -33,6 +33,7 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.search.addresses import sign_address
 from shoal.protocols.search.commands import (
     CloseUser,
@@ -103,6 +104,7 @@ class SearchNode:
         self.node = key.address
         self.config = config or SearchConfig()
         self.client = client
+        self.wall = WallClock()
         self._spaces = Spaces(DocumentSpace())
         self._key = key
         self._rng = rng
@@ -141,10 +143,10 @@ class SearchNode:
         self.parts.durable.check_invariants()
 
     def _make(self, now_ns: int) -> Parts:
-        record = sign_address(self._key, self._addresses, now_ns)
+        record = sign_address(self._key, self._addresses, self.wall.read(now_ns))
         return Parts(
             *(self._key, record, self._spaces, self._bootstrap),
-            *(self._rng, self.config, self.client),
+            *(self._rng, self.config, self.client, self.wall),
         )
 
     def _handle(self, event: Input, now_ns: int) -> list[Effect]:

@@ -13,6 +13,7 @@ from shoal.identity import PrivateKey
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.rate_limit import RateLimit
+from shoal.kernel.wall import WallClock
 from shoal.protocols.search.addresses import AddressRecord
 from shoal.protocols.search.belief import are_plausible
 from shoal.protocols.search.bubbles import Bubbles
@@ -57,7 +58,9 @@ class Parts:
         rng: Random,
         config: SearchConfig,
         client: bool,
+        wall: WallClock,
     ) -> None:
+        self._wall = wall
         self._node = record.node
         self._client = client
         self._spaces = spaces
@@ -90,14 +93,14 @@ class Parts:
         )
         self.users = Users(record.node, self.user_links, config)
         self.routes = Routes(self._is_linked, self.visits, self._answered, config)
-        self.bubbles = Bubbles(key, record, self.totals, self._cast, rng, config)
+        self.bubbles = Bubbles(key, record, self.totals, self._cast, rng, config, wall)
         self.searches = Searches(spaces, self.bubbles, self.routes, self.checks, config)
         self.publications = Publications(key, spaces, self.bubbles, config)
         self.standing = Standing(
             spaces, self.bubbles, self.checks, rng, config, can_be_dialled=bool(record.addresses)
         )
-        self.holdings = Holdings(spaces)
-        self.watches = Watches(spaces)
+        self.holdings = Holdings(spaces, wall=wall)
+        self.watches = Watches(spaces, wall=wall)
         self.durable = Durable(self.holdings, {}, rng)
         self.rendezvous = Rendezvous(
             record.node,
@@ -118,6 +121,7 @@ class Parts:
             self.rendezvous.met,
             rng,
             config,
+            wall,
         )
         self.circle.lost = self._edge_lost
         for space in spaces:
@@ -247,8 +251,8 @@ class Parts:
     def _passed(
         self, cast: BubbleCast, id: bytes, peer: NodeId | None, now_ns: int
     ) -> list[Effect]:
-        origin, expires_ns = cast.header.origin, cast.header.expires_ms * MS_NS
-        self.routes.remember(id, peer, origin, expires_ns)
+        left_ns = cast.header.expires_ms * MS_NS - self._wall.read(now_ns)
+        self.routes.remember(id, peer, cast.header.origin, now_ns + left_ns)
         return []
 
     def _answered(self, id: bytes, items: Sequence[bytes], now_ns: int) -> list[Effect]:

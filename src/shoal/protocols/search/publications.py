@@ -33,6 +33,8 @@ from shoal.protocols.search.spaces import Spaces
 class _Managed(msgspec.Struct):
     document: Document
     due_ns: int
+    ends_ns: int
+    """When it expires, in monotonic time: no wrong reading of the clock may end it."""
 
 
 class Publications:
@@ -76,20 +78,21 @@ class Publications:
             raise UsageError(
                 f"{life_ns / 1e9:g} s is no life of a {command.life} document: write 0 to {most_s}"
             )
+        wall_ns = self._bubbles.wall.read(now_ns)
         # Two within a millisecond, or a clock that was set back: still one after the other.
-        self._version = max(self._version + 1, now_ns // MS_NS)
+        self._version = max(self._version + 1, wall_ns // MS_NS)
         document = sign_document(
             self._key,
             command.name,
             command.content,
             version=self._version,
             life=command.life,
-            expires_ms=(now_ns + life_ns) // MS_NS,
+            expires_ms=(wall_ns + life_ns) // MS_NS,
             kind=command.kind,
         )
         self._managed.pop(id, None)
         if command.life == "managed" and not document.deleted:
-            self._managed[id] = _Managed(document, now_ns + MANAGED_REFRESH_NS)
+            self._managed[id] = _Managed(document, now_ns + MANAGED_REFRESH_NS, now_ns + life_ns)
         size = max(size, self._reached.pop(id, 0))
         self._reached[id] = size
         if len(self._reached) > self._waiting_max:
@@ -104,7 +107,7 @@ class Publications:
     def beat(self, now_ns: int) -> list[Effect]:
         """Cast again what is due."""
         for id, managed in list(self._managed.items()):
-            if managed.document.expires_ns <= now_ns:
+            if managed.ends_ns <= now_ns:
                 del self._managed[id]
             elif managed.due_ns <= now_ns:
                 managed.due_ns = now_ns + MANAGED_REFRESH_NS
@@ -120,7 +123,7 @@ class Publications:
         return effects
 
     def _cast(self, document: Document, nodes: int, now_ns: int, about: bytes) -> list[Effect]:
-        life_ns = min(self._bubbles.life_ns, document.expires_ns - now_ns)
+        life_ns = min(self._bubbles.life_ns, document.expires_ns - self._bubbles.wall.read(now_ns))
         if life_ns <= 0:
             return []
         space, put = self._spaces[document.space], Put(document.signed)

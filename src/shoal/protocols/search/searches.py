@@ -153,7 +153,7 @@ class Searches:
         self, id: bytes, document: Document, score: float, valid: bool, now_ns: int
     ) -> list[Effect]:
         search = self._searches.get(id)
-        if search is None or not valid or document.expires_ns <= now_ns:
+        if search is None or not valid or document.expires_ns <= self._bubbles.wall.read(now_ns):
             return []
         judged = _answers(search, document, score)
         if judged is None:

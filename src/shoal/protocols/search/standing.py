@@ -128,7 +128,7 @@ class Standing:
         watch = self._watches.get(id)
         if watch is None or not valid or document.digest in watch.seen:
             return []
-        if document.expires_ns <= now_ns:
+        if document.expires_ns <= self._bubbles.wall.read(now_ns):
             return []
         watch.seen[document.digest] = None
         if len(watch.seen) > self._config.sightings_max:
@@ -142,7 +142,7 @@ class Standing:
     def _renew(self, watch: _Watch, now_ns: int) -> list[Effect]:
         watch.due_ns = now_ns + self._config.watch_ns // 2
         watch.nodes = self._nodes(watch.space)
-        expires_ms = (now_ns + self._config.watch_ns) // MS_NS
+        expires_ms = (self._bubbles.wall.read(now_ns) + self._config.watch_ns) // MS_NS
         return self._cast(watch.space, Watch(watch.id, watch.text, expires_ms), now_ns)
 
     def _cast(self, space: Space, watch: Watch, now_ns: int) -> list[Effect]:

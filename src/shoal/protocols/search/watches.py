@@ -20,6 +20,7 @@ from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import NodeId
 from shoal.base.ordered import Ordered
 from shoal.base.units import MS_NS, S_NS
+from shoal.kernel.wall import WallClock
 from shoal.protocols.search.addresses import AddressRecord
 from shoal.protocols.search.documents import DOCUMENTS, Document
 from shoal.protocols.search.payloads import Watch
@@ -70,7 +71,10 @@ class _Standing(msgspec.Struct):
 class Watches:
     """Standing queries by owner and id."""
 
-    def __init__(self, spaces: Spaces, watches_max: int = WATCHES_MAX) -> None:
+    def __init__(
+        self, spaces: Spaces, watches_max: int = WATCHES_MAX, wall: WallClock | None = None
+    ) -> None:
+        self._wall = WallClock() if wall is None else wall
         self._spaces = spaces
         self._watches_max = watches_max
         self._standing: dict[_Name, _Standing] = {}
@@ -92,7 +96,8 @@ class Watches:
         known = self._standing.get(owner.node + watch.id)
         if watch.expires_ms == 0:
             return self._cancel(space, owner, watch, known, now_ns)
-        expires_ns = min(watch.expires_ms * MS_NS, now_ns + WATCH_NS_MAX)
+        left_ns = watch.expires_ms * MS_NS - self._wall.read(now_ns)
+        expires_ns = now_ns + min(left_ns, WATCH_NS_MAX)
         if expires_ns <= now_ns:
             return EXPIRED
         if known is not None:
@@ -114,7 +119,7 @@ class Watches:
 
     def sightings(self, document: Document, now_ns: int) -> list[tuple[AddressRecord, bytes]]:
         """Whom to tell of a document, and for which of their queries."""
-        if document.deleted or document.expires_ns <= now_ns:
+        if document.deleted or document.expires_ns <= self._wall.read(now_ns):
             return []
         self.expire(now_ns)
         space = self._spaces[document.space]

@@ -12,6 +12,7 @@ from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.history.messages import CatchUp
 
@@ -19,10 +20,18 @@ from shoal.protocols.streams.history.messages import CatchUp
 class Absence:
     """One node in one stream."""
 
-    def __init__(self, stream: StreamId, node: NodeId, config: NodeConfig, now_ns: int) -> None:
+    def __init__(
+        self,
+        stream: StreamId,
+        node: NodeId,
+        config: NodeConfig,
+        now_ns: int,
+        wall: WallClock | None = None,
+    ) -> None:
         self._stream = stream
         self._node = node
         self._config = config
+        self._wall = WallClock() if wall is None else wall
         self._begun_ns = self._alone_ns = now_ns
 
     def moved(self, was_linked: bool, is_linked: bool, now_ns: int) -> list[Effect]:
@@ -34,4 +43,5 @@ class Absence:
         # The last neighbour may have been cut off before its link was given up; but what lies
         # before our own joining is not asked for. However long it was: rows are bounded, not time.
         since_ns = max(self._alone_ns - self._config.absent_before_ns, self._begun_ns)
-        return [Send(CatchUp(self._stream, Position(since_ns // MS_NS, 0)), (self._node,))]
+        since = Position(self._wall.read(since_ns) // MS_NS, 0)
+        return [Send(CatchUp(self._stream, since), (self._node,))]

@@ -10,18 +10,22 @@ from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.access import Verdict
 from shoal.kernel.effects import CheckAccess, Effect
 from shoal.kernel.inputs import AccessChanged, AccessChecked
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.config import AccessConfig
 
 
 class AccessTable:
     """Verdicts by stream and node, the oldest dropped first."""
 
-    __slots__ = ("_asked", "_verdicts", "config")
+    __slots__ = ("_asked", "_verdicts", "config", "wall")
 
     def __init__(self, config: AccessConfig | None = None) -> None:
         self.config = config or AccessConfig()
         self._verdicts: dict[tuple[StreamId, NodeId], Verdict] = {}
         self._asked: dict[tuple[StreamId, NodeId], None] = {}
+        self.wall = WallClock()
+        """The machine's whose table it is: a verdict says by the time of day when it ends, and is
+        kept here by the monotonic time, so that no step makes it last."""
 
     def look(self, stream: StreamId, who: NodeId, now_ns: int) -> Verdict | None:
         """What counts now; None: ask."""
@@ -43,6 +47,9 @@ class AccessTable:
         if verdict.problem:
             # Or every message of this publisher would ask a chain that is away.
             verdict = Verdict(0, now_ns + self.config.retry_ns, verdict.problem)
+        else:
+            until_ns = now_ns + verdict.until_ns - self.wall.read(now_ns)
+            verdict = Verdict(verdict.permissions, until_ns)
         self._verdicts[key] = verdict
         if len(self._verdicts) > self.config.verdicts_max:
             del self._verdicts[next(iter(self._verdicts))]

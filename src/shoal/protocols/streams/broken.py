@@ -26,6 +26,7 @@ class Broken(msgspec.Struct):
     range: tuple[Number, Number] | None = None  # what was missing when it was last looked at
     alone_ns: int | None = None  # since when there is no neighbour
     held_off_ns: int | None = None  # since when it would be given up, and some of it is here
+    unsure: bool = False  # it would be given up, but our clock has just been set
     storage_ns: int | None = None  # when storage was first asked
     storage_again_ns: int = 0  # when it may be asked again, if it did not answer
     storage_done: bool = False  # and it has answered

@@ -20,6 +20,7 @@ import msgspec
 
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.config import HEADS_CHAINS_MAX, NodeConfig
 from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector, Number
 from shoal.protocols.streams.messages import Head
@@ -55,27 +56,37 @@ class ChainTable:
         "_config",
         "_crowd",
         "_newest",
-        "_old",
+        "_old_ms",
         "_searched_ns",
+        "_since_ms",
         "_states",
         "_waiting_bytes",
         "_waiting_bytes_of",
-        "baseline",
+        "_wall",
     )
 
-    def __init__(self, config: NodeConfig, since_ms: int = 0) -> None:
-        self.baseline: Number = (since_ms, 0)
-        """Where our own time in the stream begins, and with it that of every chain of which we are
-        given nothing older: a message that was under way when we came is where its chain begins.
-        Later only where chains were forgotten, of which nobody could tell any more what we had."""
+    def __init__(
+        self, config: NodeConfig, since_ms: int = 0, wall: WallClock | None = None
+    ) -> None:
+        """`since_ms` is when this node came, in its monotonic time."""
         self._config = config
-        self._old: Number = (since_ms - config.recent_ns // MS_NS, 0)  # by most publishers' clocks
+        self._wall = WallClock() if wall is None else wall
+        self._since_ms = since_ms
+        self._old_ms = since_ms - config.recent_ns // MS_NS  # by most publishers' clocks
         self._waiting_bytes = 0  # of all chains
         self._waiting_bytes_of: dict[NodeId, int] = {}  # of each publisher with any
         self._newest: dict[Chain, Number] = {}  # of chains that are whole and delivered
         self._states: dict[Chain, ChainState] = {}  # of all others
         self._crowd: Counter[NodeId] | None = None  # chains of each publisher, when many are there
         self._searched_ns = -SEARCH_NS
+
+    @property
+    def baseline(self) -> Number:
+        """Where our own time in the stream begins, and with it that of every chain of which we are
+        given nothing older: a message that was under way when we came is where its chain begins.
+        Later only where chains were forgotten, of which nobody could tell any more what we had.
+        It moves with the time of day when that is set, as do the timestamps that we take."""
+        return (self._since_ms + self._wall.offset_ns // MS_NS, 0)
 
     # Seen
 
@@ -107,7 +118,8 @@ class ChainTable:
             return True
         state = self._state(chain, number)
         newest = state.detector.newest
-        if newest < self._old <= number and BEGINNING < newest < before:
+        old = (self._old_ms + self._wall.offset_ns // MS_NS, 0)
+        if newest < old <= number and BEGINNING < newest < before:
             # What we had was a copy from long before our time. Else it would have us wait for all
             # that came since; of a publisher whose clock is behind, all is as old.
             state.order.baseline = self.baseline
@@ -222,10 +234,16 @@ class ChainTable:
     def _lacks(self, chain: Chain, number: Number, now_ns: int) -> bool:
         if self.seen(chain, number):
             return False
-        if number <= self._baseline(chain) or number[0] < self._oldest_fresh_ms(now_ns):
+        if number <= self._baseline(chain):
             return False
-        # If it lies in the future, whoever says so lies: we would not take it.
-        return number[0] * MS_NS <= now_ns + self._config.future_ns
+        return self.is_timely(number, now_ns)
+
+    def is_timely(self, number: Number, now_ns: int) -> bool:
+        """Whether a position is one that we would take now: neither stale, nor in the future, of
+        which nobody can have a message."""
+        if number[0] < self._oldest_fresh_ms(now_ns):
+            return False
+        return number[0] * MS_NS <= self._wall.read(now_ns) + self._config.future_ns
 
     # Bounds
 
@@ -240,7 +258,8 @@ class ChainTable:
         if now_ns - self._searched_ns < SEARCH_NS:
             return False
         self._searched_ns = now_ns
-        self._forget_stale(self._oldest_fresh_ms(now_ns))
+        if self._wall.is_settled(now_ns, self._config.freshness_ns):  # or what is fresh would go
+            self._forget_stale(now_ns)
         return self._may_crowd(chain[0])
 
     def chain_count(self) -> int:
@@ -254,14 +273,15 @@ class ChainTable:
             return False
         return self._crowd[publisher] < self._config.chains_per_publisher_max
 
-    def _forget_stale(self, oldest_fresh_ms: int) -> None:
+    def _forget_stale(self, now_ns: int) -> None:
+        oldest_fresh_ms = self._oldest_fresh_ms(now_ns)
         for chain, number in self._all_newest():
             if number[0] < oldest_fresh_ms:
                 self._newest.pop(chain, None)
                 state = self._states.pop(chain, None)
                 if state is not None:
                     self._count_waiting(chain, -state.order.waiting_bytes)
-        self.baseline = max(self.baseline, (oldest_fresh_ms, 0))
+        self._since_ms = max(self._since_ms, (now_ns - self._config.freshness_ns) // MS_NS)
         self._crowd = None
 
     def _all_newest(self) -> list[Head]:
@@ -269,7 +289,7 @@ class ChainTable:
         return [*self._newest.items(), *broken]
 
     def _oldest_fresh_ms(self, now_ns: int) -> int:
-        return (now_ns - self._config.freshness_ns) // MS_NS
+        return (self._wall.read(now_ns) - self._config.freshness_ns) // MS_NS
 
     def _added(self, chain: Chain) -> None:
         if self._crowd is not None:

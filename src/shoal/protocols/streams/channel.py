@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.base.ids import NodeId, StreamId
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.commands import JoinStream
 from shoal.protocols.streams.config import NodeConfig
@@ -33,11 +34,14 @@ class Channel:
         since_ms: int = 0,
         node: NodeId | None = None,
         redundant_feeds: int | None = None,
+        wall: WallClock | None = None,
     ) -> None:
-        self.seen = ChainTable(config, since_ms)
+        """`since_ms` is when this node came, in its monotonic time."""
+        wall = WallClock() if wall is None else wall
+        self.seen = ChainTable(config, since_ms, wall)
         self.recent = RecentMessages(config)
         self.feeds = Feeds(stream, redundant_feeds)
-        self.repair = Repair(stream, self.seen, self.recent, config, node, self.feeds)
+        self.repair = Repair(stream, self.seen, self.recent, config, node, self.feeds, wall)
         self.subscribed = False
         """Some local subscriber wants each chain in order."""
         self.unordered = False

@@ -17,6 +17,9 @@ PROBES_MAX = 16  # members that one is asked to measure at once
 HOLDERS_MAX = 4  # members that a reader is told to ask for keys: the publisher, and some to spare
 HEADS_MAX = 256  # chains in one Heads message: 20 KiB
 HEADS_CHAINS_MAX = 16 * HEADS_MAX  # told at once, in so many of them: thousands of sensors, 320 KiB
+CHAIN_AHEAD_NS = 30 * S_NS
+"""A chain further ahead of its publisher's clock ends, and another begins: half of what nodes take,
+since theirs may be behind."""
 PENDING_BYTES_MIN = 4 * KIB  # what a small message counts as while its signature is checked
 
 
@@ -124,6 +127,10 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
     future_ns: int = 60 * S_NS
     """A publisher's clock may be this far ahead before its messages are refused."""
+
+    clock_settle_ns: int = 20 * S_NS
+    """After our clock was set, gaps are not given up for so long: what would fill them may have
+    been refused over a wrong reading, and neighbours keep it for a minute."""
 
     offences_max: int = 8
     """Invalid messages from one neighbour before we drop it and say so to the tracker."""
@@ -264,6 +271,12 @@ class TrackerConfig(msgspec.Struct, frozen=True):
     epoch_ahead_ns: int = 24 * 3600 * S_NS
     """No tracker's clock is further ahead than this: a later epoch is a lie, and would use up the
     epochs there are."""
+
+    notice_ns: int = 3 * S_NS
+    notice_tries: int = 20
+    """A storage node that has not joined a stream that it was told of is told again, for a minute:
+    its own Join may wait, but one that does not want to never comes. The next Join of somebody else
+    begins anew."""
 
     limited_max: int = 100_000
     """Nodes and streams whose rate is remembered."""

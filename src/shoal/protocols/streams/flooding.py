@@ -32,6 +32,7 @@ from shoal.kernel.records import (
     Rejected,
     Sent,
 )
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.commands import EquivocationSeen, MessageArrived, MessageTaken
@@ -68,6 +69,7 @@ class Flooding:
         "handling",
         "pressure",
         "publishers",
+        "wall",
     )
 
     def __init__(
@@ -77,8 +79,10 @@ class Flooding:
         offend: Callable[[NodeId, str, int], list[Effect]],
         read: Read = read_placed,
         access: AccessTable | None = None,
+        wall: WallClock | None = None,
     ) -> None:
         self.config = config
+        self.wall = WallClock() if wall is None else wall
         self._read = read
         self._channels = channels
         self._offend = offend
@@ -147,7 +151,7 @@ class Flooding:
             return []  # left meanwhile
         effects: list[Effect] = []
         for signed in filled.found:
-            flood = Flood(0, 0, now_ns // US_NS, signed)
+            flood = Flood(0, 0, self.wall.read(now_ns) // US_NS, signed)
             effects.extend(self.receive(node, flood, now_ns, stored=True))
         return effects + channel.repair.storage_answered(filled, now_ns)
 
@@ -231,7 +235,7 @@ class Flooding:
         if not channel.seen.take(message):
             return self._seen_meanwhile(channel, pending)
         self.copies.add(message, now_ns)
-        is_history = pending.stored and self._is_stale(message, now_ns)
+        is_history = pending.stored and self.is_stale(message, now_ns)
         if not is_history:
             channel.recent.add(message, now_ns)
         if handled_ns is not None:
@@ -239,7 +243,7 @@ class Flooding:
         # The age grows by what the last link and our own queue took, by the sender's clock and
         # ours, as the thesis measures it (5.4.3). It decides nothing: whatever a peer writes
         # there, the message goes on, in numbers that the next hop can read.
-        now_us = now_ns // US_NS
+        now_us = self.wall.read(now_ns) // US_NS
         age_us = flood.age_us
         if now_us > flood.seen_us:
             age_us = min(age_us + now_us - flood.seen_us, INT63_MAX)
@@ -298,7 +302,7 @@ class Flooding:
         if message.chain in channel.feeds.names_only:
             onward = self._announce(channel, message, onward, effects)
         if onward:
-            flood = Flood(0, 0, now_ns // US_NS, message.signed)
+            flood = Flood(0, 0, self.wall.read(now_ns) // US_NS, message.signed)
             effects.append(Send(flood, tuple(onward)))
         return [*effects, Sent(message.id, len(onward))]
 
@@ -381,14 +385,16 @@ class Flooding:
         seen = EquivocationSeen(message.id.stream, first, second)
         return [Equivocation(message.id, pending.peer), Notify(seen)]
 
-    def _is_stale(self, message: PlacedMessage, now_ns: int) -> bool:
-        return message.id.timestamp_ms * MS_NS - now_ns < -self.config.freshness_ns
+    def is_stale(self, message: PlacedMessage, now_ns: int) -> bool:
+        """Whether a message is older than live messages may be."""
+        age_ns = self.wall.read(now_ns) - message.id.timestamp_ms * MS_NS
+        return age_ns > self.config.freshness_ns
 
     def _refusal(
         self, channel: Channel, message: PlacedMessage, stored: bool, now_ns: int
     ) -> str | None:
         """Why a message is not taken now, whoever signed it."""
-        ahead_ns = message.id.timestamp_ms * MS_NS - now_ns
+        ahead_ns = message.id.timestamp_ms * MS_NS - self.wall.read(now_ns)
         if ahead_ns < -self.config.freshness_ns and not (
             stored and channel.seen.is_ours(message.chain, message.number)
         ):

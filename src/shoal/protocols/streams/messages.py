@@ -27,6 +27,7 @@ from shoal.protocols.streams.config import (
 )
 
 REASON_CHARS_MAX = 500
+NOTICED_STREAMS_MAX = 256  # in one message to a storage node: 16 KB, mostly
 SIGNAL_BYTES_MAX = 4096  # what two nodes have to tell each other before there is a link
 
 Neighbours = Annotated[tuple[WireNodeId, ...], Meta(max_length=DEGREE_MAX)]
@@ -284,6 +285,12 @@ class Expect(msgspec.Struct, frozen=True, array_like=True, tag=27, gc=False):
     reader: Contact
 
 
+class KeepStreams(msgspec.Struct, frozen=True, array_like=True, tag=28, gc=False):
+    """Somebody is in these streams, and their settings say that you keep them: join them."""
+
+    streams: Annotated[tuple[WireStreamId, ...], Meta(min_length=1, max_length=NOTICED_STREAMS_MAX)]
+
+
 NODE_MESSAGES = (
     Flood,
     Open,
@@ -304,4 +311,5 @@ NODE_MESSAGES = (
 TRACKER_MESSAGES = (Join, Leave, Status, Report, Probed, FindStorage, FindHolders)
 SIGNAL_MESSAGES = (Signal, Signalled)  # for machines of their own, at trackers and at nodes
 READER_MESSAGES = (StorageNodes,)  # for whoever reads history, a machine of its own
+STORAGE_MESSAGES = (KeepStreams,)  # for storage nodes
 KEY_MESSAGES = (KeyHolders, Expect)  # for the key exchange, another one

@@ -34,6 +34,7 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.commands import (
@@ -98,6 +99,7 @@ class StreamNode:
         "rtts",
         "streams",
         "trackers",
+        "wall",
     )
 
     def __init__(
@@ -114,13 +116,16 @@ class StreamNode:
         """Without a table, everybody may publish: there is no registry."""
         self.node = node
         self.config = config or NodeConfig()
+        self.wall = WallClock() if access is None else access.wall
         self.streams: dict[StreamId, StreamState] = {}
         self.rtts = RttMeter(rng)
         self.trackers = Trackers(node, ring, rng, self.config)
         self._rng = rng
         self._publisher = Publisher(node, chain, sign)
         self._channels: dict[StreamId, Channel] = {}
-        self._flooding = Flooding(self.config, self._channels, self._offend, read, access)
+        self._flooding = Flooding(
+            self.config, self._channels, self._offend, read, access, self.wall
+        )
         self._offences = Offences(self.config)
         self.prober = Prober(rng, self.config)
         self._now_ns = 0
@@ -282,7 +287,7 @@ class StreamNode:
         if state is not None:
             state.channel.joined(command)
             return [Notify(StreamReady(command.stream))] if state.ready else []
-        state = join_stream(command, self.node, self.config, self._now_ns)
+        state = join_stream(command, self.node, self.config, self._now_ns, self.wall)
         self.streams[command.stream] = state
         self._channels[command.stream] = state.channel
         return self.trackers.join(state.overlay, self._now_ns)

@@ -14,6 +14,7 @@ from shoal.identity.stream_message import (
     Position,
     encode_body,
 )
+from shoal.protocols.streams.config import CHAIN_AHEAD_NS
 from shoal.protocols.streams.messages import VerifiedMessage
 
 Sign = Callable[[bytes], bytes]
@@ -41,13 +42,16 @@ def sign_message(
 
 class Publisher:
     """One chain per stream and partition. The chain's id is new with every incarnation, so that
-    a node that lost its memory cannot contradict what it published before."""
+    a node that lost its memory cannot contradict what it published before; and when the one before
+    has come further than the clock, which was wrong then, since everybody would refuse what
+    follows there until the clock has come as far."""
 
     def __init__(self, node: NodeId, chain: str, sign: Sign) -> None:
         self._node = node
         self._chain = chain
         self._sign = sign
         self._last: dict[tuple[StreamId, int], Position] = {}
+        self._chains: dict[tuple[StreamId, int], tuple[int, str]] = {}  # after the first
 
     def make(
         self,
@@ -55,17 +59,23 @@ class Publisher:
         partition: int,
         content_type: int,
         content: bytes,
-        now_ns: int,
+        wall_ns: int,
         seal: Seal | None = None,
     ) -> VerifiedMessage:
         """The next message of its chain; its timestamp never falls behind the one before."""
-        last = self._last.get((stream, partition))
-        here = Position(now_ns // MS_NS, 0)
+        key = (stream, partition)
+        last, (number, chain) = self._last.get(key), self._chains.get(key, (1, self._chain))
+        here = Position(wall_ns // MS_NS, 0)
         if last is not None and last.timestamp_ms >= here.timestamp_ms:
-            here = Position(last.timestamp_ms, last.sequence + 1)
-        id = MessageId(stream, partition, here.timestamp_ms, here.sequence, self._node, self._chain)
+            if last.timestamp_ms - here.timestamp_ms > CHAIN_AHEAD_NS // MS_NS:
+                number, last = number + 1, None
+                chain = f"{self._chain}.{number}"
+                self._chains[key] = number, chain
+            else:
+                here = Position(last.timestamp_ms, last.sequence + 1)
+        id = MessageId(stream, partition, here.timestamp_ms, here.sequence, self._node, chain)
         if seal is not None:
             content_type, content = seal(id, content_type, content)
         message = sign_message(self._sign, id, last, content_type, content)
-        self._last[stream, partition] = here
+        self._last[key] = here
         return message

@@ -92,7 +92,7 @@ class Publishers:
             return [], []
         if not verdict.problem:
             return self._release(key, held.values()), []
-        oldest_ms = (now_ns - self._freshness_ns) // MS_NS
+        oldest_ms = (self.table.wall.read(now_ns) - self._freshness_ns) // MS_NS
         stale = [p for p in held.values() if p.message.id.timestamp_ms < oldest_ms]
         effects: list[Effect] = [Rejected(p.peer, "permission-unknown") for p in stale]
         self._release(key, stale)

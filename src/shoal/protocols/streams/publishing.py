@@ -6,7 +6,6 @@ from typing import Any
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId, show_node_id
-from shoal.base.units import MS_NS
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import Delivered, Published, Rejected
 from shoal.protocols.streams.channel import Channel
@@ -41,7 +40,7 @@ def publish(
         command.partition,
         command.content_type,
         command.content,
-        now_ns,
+        flooding.wall.read(now_ns),
         command.seal,
     )
     placed = place(message)
@@ -90,7 +89,7 @@ def send_held(state: StreamState, flooding: Flooding, node: NodeId, now_ns: int)
     """There is a neighbour now: what was published before goes out."""
     effects: list[Effect] = []
     for message in state.held:
-        if now_ns - message.id.timestamp_ms * MS_NS > flooding.config.freshness_ns:
+        if flooding.is_stale(message, now_ns):
             state.channel.seen.take(message)  # or what follows would show a gap
             effects.append(Rejected(node, "held-too-long"))  # everybody would refuse it as stale
         else:

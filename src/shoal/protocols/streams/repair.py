@@ -24,10 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from shoal.base.ids import MessageId, NodeId, StreamId
-from shoal.base.units import KIB, MS_NS
+from shoal.base.units import KIB, MS_NS, US_NS
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.broken import Broken, covers, ends
 from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.config import HEADS_CHAINS_MAX, HEADS_MAX, NodeConfig
@@ -56,6 +57,7 @@ class Repair:
         config: NodeConfig,
         node: NodeId | None = None,
         feeds: Feeds | None = None,
+        wall: WallClock | None = None,
     ) -> None:
         """Node is where storage can be asked for: this one, if it has a machine for that."""
         self._node = node
@@ -64,6 +66,8 @@ class Repair:
         self._table = table
         self._recent = recent
         self._config = config
+        self._wall = WallClock() if wall is None else wall
+        self._untimely: dict[Chain, tuple[Number, int]] = {}  # told of, and when: by a wrong clock
         self._broken: dict[Chain, Broken] = {}
         self._storage_heard_ns = -1  # when it answered last
         self._storage_away_until_ns = 0
@@ -101,8 +105,17 @@ class Repair:
 
     def heads(self, peer: NodeId, heads: Heads, now_ns: int) -> list[Effect]:
         """A neighbour tells how far it is."""
+        for chain, number in heads.chains:
+            if not self._table.is_timely(number, now_ns) and not self._table.seen(chain, number):
+                self._untimely.pop(chain, None)
+                self._untimely[chain] = number, now_ns
+                if len(self._untimely) > HEADS_CHAINS_MAX:
+                    del self._untimely[next(iter(self._untimely))]
+        return self._told(heads.chains, now_ns)
+
+    def _told(self, heads: Sequence[Head], now_ns: int) -> list[Effect]:
         effects: list[Effect] = []
-        for chain, number in self._table.lacking(heads.chains, now_ns):
+        for chain, number in self._table.lacking(heads, now_ns):
             broken = self._broken.get(chain)
             if broken is None:
                 # Nobody has signed what Heads tell of: half of the room is for gaps that we see.
@@ -113,6 +126,16 @@ class Repair:
             elif broken.upto is None or broken.upto < number:
                 broken.upto = number
         return effects
+
+    def _look_again(self, now_ns: int) -> list[Effect]:
+        """Our clock was set: what we would not have taken before, neighbours may still have, and
+        tell of it once only."""
+        since_ns = now_ns - self._config.recent_ns
+        told = [(chain, n) for chain, (n, told_ns) in self._untimely.items() if told_ns > since_ns]
+        timely = [head for head in told if self._table.is_timely(head[1], now_ns)]
+        for chain, _ in timely:
+            del self._untimely[chain]
+        return self._told(timely, now_ns)
 
     def _notice(self, chain: Chain, broken: Broken, *, at_once: bool) -> list[Effect]:
         """At once: what passed before we had a neighbour comes over no other path."""
@@ -162,6 +185,13 @@ class Repair:
             if active and broken.tries < self._config.fill_tries:
                 effects.extend(self._ask(chain, broken, missing, active, now_ns))
             elif (broken.storage_done or not awaits_storage) and not self._is_alone(broken, now_ns):
+                if not self._wall.is_settled(now_ns, self._config.clock_settle_ns):
+                    broken.unsure = True
+                    continue
+                if broken.unsure:
+                    broken.unsure, broken.tries, broken.storage_done = False, 0, False
+                    broken.storage_ns, broken.storage_again_ns = None, 0
+                    continue
                 if here is None:
                     here = list(under_way())
                 if broken.holds_off(chain, missing, here, now_ns, self._config.freshness_ns):
@@ -355,7 +385,7 @@ class Repair:
         after = (fill.after.timestamp_ms, fill.after.sequence)
         upto = (fill.upto.timestamp_ms, fill.upto.sequence)
         found = self._recent.between(chain, after, upto)
-        now_us = now_ns // 1000
+        now_us = self._wall.read(now_ns) // US_NS
         effects: list[Effect] = [Send(Flood(0, 0, now_us, signed), (peer,)) for signed in found]
         done = FillDone(self._stream, fill.publisher, fill.partition, fill.chain, len(found))
         return [*effects, Send(done, (peer,))]
@@ -369,7 +399,8 @@ class Repair:
             return [Rejected(peer, "unknown-want")]
         if not self._wants.allow(peer, now_ns, 1 + len(found.signed) // KIB):
             return [Rejected(peer, "too-many-wants")]
-        return [Send(Flood(0, 0, now_ns // 1000, found.signed), (peer,))]
+        now_us = self._wall.read(now_ns) // US_NS
+        return [Send(Flood(0, 0, now_us, found.signed), (peer,))]
 
     def greet(self, peers: tuple[NodeId, ...], now_ns: int) -> list[Effect]:
         """Tell new neighbours how far we are in every chain; they are asked for what we miss."""
@@ -384,7 +415,10 @@ class Repair:
         came = self._recent.since(now_ns - self._config.heads_ns)
         quiet = [head for head in self._untold + came if self._table.is_newest(head)]
         self._untold = quiet[HEADS_CHAINS_MAX:]
-        return self._tell(peers, quiet[:HEADS_CHAINS_MAX]) if peers else []
+        effects = self._tell(peers, quiet[:HEADS_CHAINS_MAX]) if peers else []
+        if self._untimely and not self._wall.is_settled(now_ns, self._config.recent_ns):
+            effects.extend(self._look_again(now_ns))
+        return effects
 
     def _tell(self, peers: tuple[NodeId, ...], heads: Sequence[Head]) -> list[Effect]:
         chunks = [heads[at : at + HEADS_MAX] for at in range(0, len(heads), HEADS_MAX)]

@@ -7,6 +7,7 @@ import msgspec
 from shoal.base.errors import StreamUnavailable, UsageError
 from shoal.base.ids import STREAM_ID_CHARS_MAX, NodeId, show_node_id
 from shoal.base.units import MS_NS
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.absence import Absence
 from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.commands import JoinStream
@@ -47,17 +48,28 @@ class StreamState(msgspec.Struct):
         return True
 
 
-def join_stream(command: JoinStream, node: NodeId, config: NodeConfig, now_ns: int) -> StreamState:
+def join_stream(
+    command: JoinStream,
+    node: NodeId,
+    config: NodeConfig,
+    now_ns: int,
+    wall: WallClock | None = None,
+) -> StreamState:
     """Begin with a stream."""
     if not 1 <= len(command.stream) <= STREAM_ID_CHARS_MAX:
         raise UsageError(
             f"stream id {command.stream!r}: give 1 to {STREAM_ID_CHARS_MAX} characters"
         )
-    channel = Channel(command.stream, config, now_ns // MS_NS, node, command.redundant_feeds)
+    wall = WallClock() if wall is None else wall
+    # Storage also takes what neighbours still have of the time before it came: it was away, or did
+    # not know of the stream.
+    since_ns = now_ns - config.recent_ns if command.keep else now_ns
+    feeds = command.redundant_feeds
+    channel = Channel(command.stream, config, since_ns // MS_NS, node, feeds, wall)
     channel.joined(command)
     return StreamState(
         Overlay(command.stream, node, config),
         channel,
         Reporter(command.stream, config),
-        Absence(command.stream, node, config, now_ns),
+        Absence(command.stream, node, config, now_ns, wall),
     )

@@ -29,11 +29,13 @@ from shoal.kernel.inputs import (
     Input,
     LinkClosed,
     LinkFailed,
+    LinkOpened,
     MessageReceived,
     Started,
     TimerFired,
 )
 from shoal.kernel.records import MemberChanged, Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.admission import Admission, refuse
 from shoal.protocols.streams.config import TrackerConfig
@@ -49,6 +51,8 @@ from shoal.protocols.streams.messages import (
     Status,
 )
 from shoal.protocols.streams.questions import Question, Questions, StorageOf
+from shoal.protocols.streams.storage_notices import NOTICES, StorageNotices
+from shoal.protocols.streams.storage_notices import PURPOSE as NOTICE_PURPOSE
 from shoal.protocols.streams.takeover import Takeover
 from shoal.protocols.streams.topology import LinkChanges, TopologyPolicy
 from shoal.protocols.streams.tracked_stream import Member, TrackedStream
@@ -84,6 +88,8 @@ class Tracker:
         self.questions = Questions(
             self.streams, self._gone, storage_of, self._admission, self.config
         )
+        self.wall = WallClock() if access is None else access.wall
+        self.notices = StorageNotices(storage_of, self.config)
         self._now_ns = 0
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
@@ -94,7 +100,12 @@ class Tracker:
                 return _MESSAGES[type(message)](self, peer, message)
             case TimerFired(key):
                 return self._timer(key)
-            case LinkClosed(peer) | LinkFailed(peer):
+            case LinkOpened(peer, purpose) if purpose == NOTICE_PURPOSE:
+                return self.notices.opened(peer)
+            case LinkClosed(peer, purpose) | LinkFailed(peer, purpose):
+                if purpose == NOTICE_PURPOSE:
+                    self.notices.lost(peer)
+                    return []
                 return self._link_lost(peer)
             case AccessChecked():
                 return self._access_checked(event)
@@ -116,7 +127,8 @@ class Tracker:
     def _on_join(self, peer: NodeId, join: Join) -> list[Effect]:
         if join.contact.node != peer:
             return [Rejected(peer, "joins-for-another")]
-        if join.epoch * MS_NS > self._now_ns + self.config.epoch_ahead_ns:
+        now_ns = max(self._now_ns, self.wall.read(self._now_ns))  # a clock set back is no lie
+        if join.epoch * MS_NS > now_ns + self.config.epoch_ahead_ns:
             return [Rejected(peer, "impossible-epoch"), Send(Left(join.stream), (peer,))]
         if not self._limits.may_change(peer, join.stream, self._now_ns):
             return [Rejected(peer, "too-many-joins")]
@@ -151,6 +163,7 @@ class Tracker:
             return effects + self._instruct(join.stream, state, (peer,))
         state.members[peer] = Member(join.contact)
         effects.append(MemberChanged(join.stream, peer, True, "join"))
+        effects.extend(self.notices.joined(join.stream, peer, state.members))
         if state.takeover is None and state.is_takeover(join, self.config, self._now_ns):
             state.takeover = Takeover(state.policy, self.config, self._now_ns)
         changes = state.policy.join(peer)
@@ -237,6 +250,8 @@ class Tracker:
     def _timer(self, key: Any) -> list[Effect]:
         if key == "sweep":
             return [*self._sweep(), SetTimer("sweep", self.config.sweep_ns)]
+        if key == NOTICES:
+            return self.notices.tick(self.streams)
         if key[0] == "gone":
             return self._forget(key[1], "gone") if key[1] in self._gone else []
         if key[0] == "settle":

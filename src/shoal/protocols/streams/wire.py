@@ -14,6 +14,7 @@ from shoal.protocols.streams.messages import (
     NODE_MESSAGES,
     READER_MESSAGES,
     SIGNAL_MESSAGES,
+    STORAGE_MESSAGES,
     TRACKER_MESSAGES,
     Announce,
     Close,
@@ -28,6 +29,7 @@ from shoal.protocols.streams.messages import (
     Instruction,
     Join,
     JoinRefused,
+    KeepStreams,
     KeyHolders,
     Leave,
     Left,
@@ -72,6 +74,7 @@ AnyMessage = (
     | FindHolders
     | KeyHolders
     | Expect
+    | KeepStreams
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -83,7 +86,12 @@ class StreamsCodec:
 
     number = STREAMS
     messages: tuple[type, ...] = (
-        NODE_MESSAGES + TRACKER_MESSAGES + SIGNAL_MESSAGES + READER_MESSAGES + KEY_MESSAGES
+        NODE_MESSAGES
+        + TRACKER_MESSAGES
+        + SIGNAL_MESSAGES
+        + READER_MESSAGES
+        + STORAGE_MESSAGES
+        + KEY_MESSAGES
     )
 
     def encode(self, message: Any) -> bytes:

@@ -27,12 +27,13 @@ from shoal.protocols.topics.commands import (
     Pin,
     Publish,
     PublishRefused,
+    Retire,
     Start,
     Subscribe,
     TopicFound,
     Unsubscribe,
 )
-from shoal.protocols.topics.config import SUBSCRIPTIONS_MAX
+from shoal.protocols.topics.config import AWAITING_MAX, SUBSCRIPTIONS_MAX
 from shoal.protocols.topics.cursors import Cursor
 from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import own_key
@@ -81,6 +82,8 @@ class Application:
                 return self._fetch(command, token, now_ns)
             case Pin(id, pinned):
                 return self._pin(id, pinned)
+            case Retire(reason):
+                return self._held.publishing.retire(reason)
         raise UsageError(f"no command of topics: {command!r}")
 
     # Topics
@@ -94,11 +97,12 @@ class Application:
         state = held.states.get(id)
         if state is None:
             state = held.open(id, topic, 0)
-            age_ms = now_ns // MS_NS - topic.metadata.created_ms
+            wall_ms = held.wall.read(now_ns) // MS_NS
+            age_ms = wall_ms - topic.metadata.created_ms
             # Nobody has published in a new one. In an old one we may have, and lost our memory.
-            state.synced = age_ms < NEW_MS
+            state.synced = state.record_known = age_ms < NEW_MS
             if not state.synced:
-                state.log.sealed_ms = floor_of(now_ns // MS_NS)
+                state.log.sealed_ms = floor_of(wall_ms)
         effects = [*held.save(state), *held.enter(state, now_ns)]
         return [*effects, *held.storing.put(id, block)]
 
@@ -123,7 +127,7 @@ class Application:
         effects: list[Effect] = []
         if state is None:
             effects += self._held.make_place()
-            state = self._held.open(id, topic, floor_of(now_ns // MS_NS))
+            state = self._held.open(id, topic, floor_of(self._held.wall.read(now_ns) // MS_NS))
         for command, token in waiting:
             effects += self._found(state, command, token, now_ns)
         if not state.tree.entered:  # it was looked at only, so far
@@ -180,7 +184,7 @@ class Application:
         log, cursors = state.log, state.cursors
         if start == LIVE:
             cursor.at = log.order_from + len(log.order)
-            cursor.floor_ms = floor_of(now_ns // MS_NS)
+            cursor.floor_ms = floor_of(self._held.wall.read(now_ns) // MS_NS)
             if not state.tree.entered:
                 log.raise_floor(cursor.floor_ms)
         elif start == BEGINNING:
@@ -220,16 +224,32 @@ class Application:
         self, event: Cid, replicas: int, token: Hashable, now_ns: int
     ) -> list[Effect]:
         """An event is safe when it is in the DHT, and something there leads to it."""
+        publishing = self._held.publishing
         for state in self._held.states.values():
             entry = state.log.events.get(event)
             if entry is not None:
-                if not state.may_publish:
+                if not (state.may_publish and (state.record or not publishing.retired)):
                     return self._leads.wait(state, entry, replicas, token, now_ns)
+                if not self._upkeep.may_put_record(state):
+                    if len(state.awaiting) >= AWAITING_MAX:
+                        return [Notify(EventStored(event, 0, token))]
+                    state.awaiting.append((event, replicas, token))
+                    return self._upkeep.look_for_record(state, now_ns)
                 effects = self._upkeep.lead_to(state, event, now_ns)
                 record = Cid(own_key(state.id, state.topic, self._held.here.node))
                 blocks = {event: encode_descriptor(entry.event), record: state.record}
                 return [*effects, *self._held.storing.wait(event, blocks, replicas, token)]
         return [Notify(EventStored(event, 0, token))]
+
+    def await_again(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Our own head record may be put now."""
+        if not state.awaiting or not self._upkeep.may_put_record(state):
+            return []
+        waiting, state.awaiting = state.awaiting, []
+        effects: list[Effect] = []
+        for event, replicas, token in waiting:
+            effects += self._await_stored(event, replicas, token, now_ns)
+        return effects
 
     def _fetch(self, command: Fetch, token: Hashable, now_ns: int) -> list[Effect]:
         id = command.event

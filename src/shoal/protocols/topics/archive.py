@@ -5,6 +5,7 @@
     n           the numbers of the oldest and the newest event
     g           gaps between them: an old event may stay when all of its time go
     e + number  an event's block, numbered as they came
+    r           there only if this is a copy that may be older than what was published here
 
 Events are written as they come; the range of numbers may lag behind a little, so reading goes on
 beyond it. Gaps may lag behind, too: no number is used twice, so what was a gap stays one.
@@ -29,6 +30,7 @@ UNSAVED_MAX = 512  # events that the range of numbers lags behind
 EMPTY_MAX = 1024  # numbers that are looked at behind it
 GAP_MIN = 16  # fewer numbers are as well read
 REMOVED_MIN = 4096  # events that go before gaps are saved; or as many as there are, if more
+RESTORED = b"r"
 _STATE, _NUMBERS, _GAPS, _TOPIC, _EVENT = b"s", b"n", b"g", b"t", b"e"
 
 
@@ -70,6 +72,8 @@ class Archive:
     ) -> None:
         """Told what was read, topics before events, and that it is all."""
         self.disk = disk
+        self.restored = False
+        """What was read is a copy: this node may have published more than it says."""
         self._on_topic = on_topic
         self._on_event = on_event
         self._on_done = on_done
@@ -90,12 +94,15 @@ class Archive:
         """Begin to read."""
         if not self.disk:
             return self._on_done(now_ns)
-        return [Load(key, (ARCHIVE, key)) for key in (_NUMBERS, _GAPS, _STATE)]
+        return [Load(key, (ARCHIVE, key)) for key in (RESTORED, _NUMBERS, _GAPS, _STATE)]
 
     def loaded(self, event: Loaded, now_ns: int) -> list[Effect]:
         """Something was read."""
         assert isinstance(event.token, tuple)  # they are all made here
         kind, value = event.token[1], event.value
+        if kind == RESTORED:
+            self.restored = value is not None
+            return []
         if kind == _NUMBERS:
             self._saved = _Numbers() if value is None else _numbers.decode(value)
             self._first = self._reading = self._saved.first
@@ -167,6 +174,10 @@ class Archive:
     def save_topic(self, id: Cid, topic: StoredTopic) -> list[Effect]:
         """Keep a topic as it is now."""
         return self._store(_TOPIC + id, msgspec.msgpack.encode(topic))
+
+    def settle_restored(self) -> list[Effect]:
+        """Every topic that this concerns says so itself by now."""
+        return self._store(RESTORED, None) if self.restored else []
 
     def remove_topic(self, id: Cid) -> list[Effect]:
         """Let a topic go that is not among those that there are."""

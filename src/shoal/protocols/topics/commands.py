@@ -94,6 +94,13 @@ class Pin(msgspec.Struct, frozen=True, gc=False):
     pinned: bool = True
 
 
+class Retire(msgspec.Struct, frozen=True, gc=False):
+    """Publish nothing any more in any topic, and put no head records: a newer session of this key
+    does. Events of others are carried and kept as before."""
+
+    reason: str
+
+
 class TopicFound(msgspec.Struct, frozen=True, gc=False):
     """Told: a topic, or None if neither this node nor the DHT knows it."""
 
@@ -111,7 +118,8 @@ class EventArrived(msgspec.Struct, frozen=True, gc=False):
     event: EventDescriptor
     received_ns: int
     gap_before: bool = False
-    """The event that this one follows could not be had."""
+    """The event that this one follows could not be had; or its publisher's chain has forked, and
+    this one is on another branch than the one told before."""
 
 
 class StartMissing(msgspec.Struct, frozen=True, gc=False):

@@ -20,6 +20,7 @@ REASON_BYTES_MAX = 256  # why a request to publish was refused: one line
 RPC_BYTES_MAX = BLOCK_BYTES_MAX + 4 * KIB  # one block of any size, or many small ones
 
 SUBSCRIPTIONS_MAX = 1024  # of one node
+AWAITING_MAX = 4096  # of one topic: who waits for replicas while our own record is looked for
 TOPICS_MAX = 4096  # that a node has besides those that it carries: the longest unused ones go
 CARRIED_BYTES_MAX = 32 * MIB  # topics that a node carries for others: 4,000 of the usual size
 CARRIED_SHARES = 4  # peers that fill that room: one that listens to all it can has 1,024 topics

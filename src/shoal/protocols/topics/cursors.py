@@ -17,6 +17,7 @@ import msgspec
 from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import EventDelivered
+from shoal.kernel.wall import WallClock
 from shoal.protocols.topics.commands import EventArrived, StartMissing
 from shoal.protocols.topics.log import Entry, TopicLog
 
@@ -38,13 +39,20 @@ class Cursor(msgspec.Struct, eq=False):
     """The event that it begins after, until it was told one."""
     waits: bool = False
     """That event is not ready yet."""
+    last: Cid | None = None
+    """What it was told last, or begins after."""
 
 
 class Cursors:
     """The subscriptions of one topic."""
 
-    def __init__(self, topic: Cid, log: TopicLog) -> None:
+    def __init__(
+        self, topic: Cid, log: TopicLog, wall: WallClock | None = None, *, is_chain: bool = False
+    ) -> None:
+        """In a chain each event follows the one before."""
+        self._wall = WallClock() if wall is None else wall
         self._topic = topic
+        self._is_chain = is_chain
         self._log = log
         self._cursors: dict[Hashable, Cursor] = {}
 
@@ -128,10 +136,11 @@ class Cursors:
             if past or not log.is_first(entry):
                 continue
             gap_before = entry.gap_before or cursor.missed or self._skips(cursor, entry)
-            cursor.missed, cursor.after = False, None
+            gap_before = gap_before or self._is_beside(cursor, entry)
+            cursor.missed, cursor.after, cursor.last = False, None, entry.id
             if cursor.credit is not None:
                 cursor.credit -= 1
-            age_us = (now_ns - entry.created_ms * 1_000_000) // 1_000
+            age_us = (self._wall.read(now_ns) - entry.created_ms * 1_000_000) // 1_000
             effects += (
                 Notify(EventArrived(cursor.token, entry.id, entry.event, now_ns, gap_before)),
                 EventDelivered(self._topic, entry.id, age_us),
@@ -144,7 +153,7 @@ class Cursors:
         entry = self._log.events.get(cursor.after)
         if entry is None or not entry.ready:
             return False
-        cursor.at, cursor.waits = self._log.order_from, False
+        cursor.at, cursor.waits, cursor.last = self._log.order_from, False, entry.id
         cursor.skip = self._log.ancestors(entry.id)
         return True
 
@@ -153,3 +162,13 @@ class Cursors:
         parent = first.event.parent
         held = parent is None or parent == cursor.after or parent in self._log.events
         return cursor.after is not None and not held
+
+    def _is_beside(self, cursor: Cursor, entry: Entry) -> bool:
+        """Whether a chain has forked, and this event is on another branch than the last one told:
+        its publisher went on from an older copy of its disk. What followed on the first branch is
+        not what this one follows."""
+        last = cursor.last
+        if not self._is_chain or last is None or entry.event.parent == last:
+            return False
+        leads_to = self._log.leads_to
+        return not (leads_to((entry.id,), last) or leads_to((last,), entry.id))

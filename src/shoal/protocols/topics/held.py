@@ -14,13 +14,14 @@ from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
 from shoal.identity.topics.signing import core_cid
 from shoal.kernel.effects import Effect, Notify, Send, SetTimer
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.dht.commands import Get
 from shoal.protocols.topics.archive import ARCHIVE, SETTLED_MAX, Archive, StoredTopic
 from shoal.protocols.topics.carried import Carried
 from shoal.protocols.topics.commands import EventFound
 from shoal.protocols.topics.config import TOPICS_MAX, TopicsConfig
 from shoal.protocols.topics.digests import floor_of
-from shoal.protocols.topics.head_records import keys_of
+from shoal.protocols.topics.head_records import keys_of, own_key
 from shoal.protocols.topics.intake import Intake
 from shoal.protocols.topics.links import Links
 from shoal.protocols.topics.log import Entry
@@ -43,6 +44,7 @@ class HeldTopics:
     def __init__(
         self, key: PrivateKey, rng: Random, config: TopicsConfig, archive: Archive
     ) -> None:
+        self.wall = WallClock()
         self.states: dict[Cid, TopicState] = {}
         self.here = Here(key.address)
         self.config = config
@@ -50,7 +52,7 @@ class HeldTopics:
         self.archive = archive
         self.intake = Intake(config)
         self.storing = Storing(key.address, self._not_stored)
-        self.publishing = Publishing(key, archive, self._publish, config)
+        self.publishing = Publishing(key, archive, self._publish, config, self.wall)
         self.congested: dict[NodeId, None] = {}
         """Peers whose queues are full: they are told what they missed when there is room."""
         self.carried = Carried()
@@ -63,7 +65,9 @@ class HeldTopics:
     def open(self, id: Cid, topic: TopicDescriptor, floor_ms: int) -> TopicState:
         """Hold one more topic."""
         peer_id, here, links, config = self.publishing.peer_id, self.here, self.links, self.config
-        state = TopicState(id, topic, peer_id, here, links, self.intake, floor_ms, self.rng, config)
+        state = TopicState(
+            *(id, topic, peer_id, here, links, self.intake, floor_ms, self.rng, config, self.wall)
+        )
         self.states[id] = state
         state.pinned = id in self.pins
         return state
@@ -131,10 +135,10 @@ class HeldTopics:
     def watch(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Look for the head records of a topic."""
         state.watched_ns = now_ns
-        return [
-            Send(Get(key, (HEADS, state.id)), (self.here.node,))
-            for key in keys_of(state.id, state.topic)
-        ]
+        keys = dict.fromkeys(keys_of(state.id, state.topic))
+        if state.may_publish:
+            keys[own_key(state.id, state.topic, self.here.node)] = None
+        return [Send(Get(key, (HEADS, state.id)), (self.here.node,)) for key in keys]
 
     def _first_beat(self) -> int:
         return int(self.config.beat_ns * self.rng.uniform(0.5, 1.0))

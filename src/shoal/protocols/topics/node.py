@@ -84,6 +84,7 @@ class TopicNode:
         archive = Archive(self._topic_read, self._event_read, self._all_read, disk)
         self._held = HeldTopics(key, rng, self.config, archive)
         self._held.here.addresses = addresses
+        self.wall = self._held.wall
         self._peers = Peers(self._held)
         self._upkeep = Upkeep(self._held, key)
         self._leads = Leads(self._held)
@@ -95,7 +96,7 @@ class TopicNode:
             COMPARE: lambda topic, now_ns: self._held.compare(of(topic), now_ns),
             RECORD: lambda topic, now_ns: upkeep.record_timer(of(topic), now_ns),
             LEAD: lambda topic, now_ns: self._leads.look(of(topic), now_ns),
-            SYNC: lambda topic, now_ns: upkeep.sync(of(topic), now_ns),
+            SYNC: self._sync_timer,
             JOIN: lambda topic, now_ns: of(topic).tree.timed_out(now_ns),
             WANT: self._want_timer,
             REQUEST: self._request_timer,
@@ -175,7 +176,8 @@ class TopicNode:
         assert isinstance(topic, TopicDescriptor)  # nothing else is written there
         state = self._held.open(id, topic, stored.floor_ms)
         state.pinned = state.pinned or stored.pinned
-        state.saved, state.synced = True, stored.synced
+        state.saved = True
+        state.synced = stored.synced and not (self._held.archive.restored and state.may_publish)
         state.log.sealed_ms = max(state.log.sealed_ms, stored.sealed_ms)
         for settled in stored.settled:
             state.log.settle(Cid(settled))
@@ -187,6 +189,10 @@ class TopicNode:
     def _all_read(self, now_ns: int) -> list[Effect]:
         early, self._early = self._early or deque[Input](), None
         effects: list[Effect] = []
+        if self._held.archive.restored:
+            for state in self._held.states.values():
+                effects += self._held.save(state)
+            effects += self._held.archive.settle_restored()
         for state in self._held.states.values():
             state.begin_at_oldest()
             state.recall(self._held.publishing.peer_id, now_ns)
@@ -272,8 +278,14 @@ class TopicNode:
         return [*nothing, *self._held.parent_looked_for(state, id, tokens, now_ns)]
 
     def _heads_got(self, state: TopicState, answer: GetDone, now_ns: int) -> list[Effect]:
-        effects = self._upkeep.heads_got(state.id, answer.key, answer.values, now_ns)
+        effects = self._upkeep.heads_got(state, answer, now_ns)
+        effects += self._application.await_again(state, now_ns)
         return [*effects, *self._leads.found(state)]
+
+    def _sync_timer(self, topic: Any, now_ns: int) -> list[Effect]:
+        state = self._of(topic)
+        effects = self._upkeep.sync(state, now_ns)
+        return [*effects, *self._application.await_again(state, now_ns)]
 
     def _timer(self, key: Any, now_ns: int) -> list[Effect]:
         kind, about = key  # they are all made like this

@@ -119,7 +119,7 @@ class Peers:
         if state is None:
             if not self._held.carried.add(id, peer, size_of(topic)):
                 return [Rejected(peer, "too-many-topics")]
-            state = self._held.open(id, topic, floor_of(now_ns // MS_NS))
+            state = self._held.open(id, topic, floor_of(self._held.wall.read(now_ns) // MS_NS))
         return self._on_join(state, peer, message, now_ns)
 
     # The tree
@@ -182,7 +182,7 @@ class Peers:
     def _no_news(self, state: TopicState, created_ms: int, now_ns: int) -> str:
         """Why an event that nobody asked for is not taken; if it is real, and not past, it is
         found when heads are compared."""
-        now_ms, config = now_ns // MS_NS, self._held.config
+        now_ms, config = self._held.wall.read(now_ns) // MS_NS, self._held.config
         if created_ms > now_ms + config.future_ms:
             return "future"
         old = created_ms < now_ms - config.news_age_ms

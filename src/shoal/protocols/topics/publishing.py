@@ -20,9 +20,10 @@ from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of, show_cid
 from shoal.identity.topics.descriptors import EventDescriptor, EventLinking, EventMetadata
 from shoal.identity.topics.signing import core_cid, publish_event, sign_event
-from shoal.kernel.effects import Effect, Notify, Send, SetTimer
+from shoal.kernel.effects import CancelTimer, Effect, Notify, Send, SetTimer
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import EventPublished, Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.topics.archive import Archive
 from shoal.protocols.topics.commands import EventAccepted, PublishRefused
 from shoal.protocols.topics.config import TOPICS_MAX, TopicsConfig
@@ -81,13 +82,21 @@ class Publishing:
     """Events between an application and the log."""
 
     def __init__(
-        self, key: PrivateKey, archive: Archive, placed: Placed, config: TopicsConfig
+        self,
+        key: PrivateKey,
+        archive: Archive,
+        placed: Placed,
+        config: TopicsConfig,
+        wall: WallClock,
     ) -> None:
+        self._wall = wall
         self.peer_id = bytes(key.public.peer_id)
         self._key = key
         self._archive = archive
         self._placed = placed
         self._config = config
+        self.retired = ""
+        """Why nothing is published here any more, if so."""
         self._unpublished: dict[Cid, _Unpublished] = {}
         self._orphans: dict[Cid, list[_Orphan]] = {}  # by their parents
         self._cores: dict[Cid, None] = {}  # of all those
@@ -106,7 +115,11 @@ class Publishing:
         problem = self._problem(state, parent)
         if problem:
             return [Notify(PublishRefused(state.id, problem, token))]
-        state.created_ms = max(state.created_ms + 1, now_ns // MS_NS)
+        wall_ms, before_ms = self._wall.read(now_ns) // MS_NS, state.created_ms
+        # Two with the same content and moment would be one. If the last one was stamped far ahead,
+        # by a clock that was wrong, whatever came after it would be refused until then.
+        ahead = before_ms - wall_ms > self._config.future_ms // 2
+        state.created_ms = wall_ms if ahead else max(before_ms + 1, wall_ms)
         metadata = EventMetadata(state.created_ms)
         event = sign_event(EventDescriptor(state.id, self.peer_id, payload, metadata), self._key)
         if not state.may_publish:
@@ -116,17 +129,32 @@ class Publishing:
             return []
         return self._place_after(state, event, parent, token, None, now_ns)
 
+    def retire(self, reason: str) -> list[Effect]:
+        """Publish nothing more. What waits for a sync or a parent is refused; what is on its way to
+        the disk was signed before."""
+        self.retired = reason
+        effects: list[Effect] = []
+        for topic, waiting in self._waiting.items():
+            effects += [Notify(PublishRefused(topic, reason, token)) for _, _, token in waiting]
+        self._waiting.clear()
+        for core, request in self._requests.items():
+            effects.append(CancelTimer((REQUEST, core)))
+            effects.append(Notify(PublishRefused(request.topic, reason, request.token)))
+        self._requests.clear()
+        return effects
+
     def synced(self, state: TopicState, now_ns: int) -> list[Effect]:
         """A publisher knows again what it published: what waited for that goes on."""
         state.synced = True
-        if state.is_sole_publisher and state.published is None:
-            state.published = state.log.last
+        state.find_published(self.peer_id)
         effects: list[Effect] = []
         for event, parent, token in self._waiting.pop(state.id, ()):
             effects += self._place_after(state, event, parent, token, None, now_ns)
         return effects
 
     def _problem(self, state: TopicState, parent: Cid | None) -> str:
+        if self.retired:
+            return self.retired
         if not state.may_publish and not state.may_request:
             name = state.topic.name
             return f"this node may neither publish in {name!r} nor ask others to: see its author"
@@ -148,9 +176,11 @@ class Publishing:
         now_ns: int,
     ) -> list[Effect]:
         """Give an event its place, once the one that it shall follow is here."""
+        core = core_cid(signed)
+        if self.retired:
+            return [self._refusal(state.id, core, self.retired, token, asker, now_ns)]
         if parent is None or state.log.knows(parent):
             return self._place(state, signed, parent, token, asker, now_ns)
-        core = core_cid(signed)
         if sum(map(len, self._orphans.values())) >= self._config.orphans_max:
             problem = "too many events wait for the ones that they follow: wait a little"
             return [self._refusal(state.id, core, problem, token, asker, now_ns)]
@@ -165,12 +195,13 @@ class Publishing:
         effects: list[Effect] = []
         for orphan in self._orphans.pop(parent, ()):
             signed, token, asker = orphan.event, orphan.token, orphan.asker
-            if state.log.knows(parent):
+            if state.log.knows(parent) and not self.retired:
                 effects += self._place(state, signed, parent, token, asker, now_ns)
                 continue
             core = core_cid(signed)
             del self._cores[core]
             problem = f"nobody has an event {show_cid(parent)} of this topic: check the parent"
+            problem = self.retired or problem
             effects.append(self._refusal(state.id, core, problem, token, asker, now_ns))
         return effects
 
@@ -305,7 +336,7 @@ class Publishing:
             return []  # on its way already
         if not may_request(state.topic, event.author):
             return [Rejected(peer, "may-not-request")]
-        if not state.may_publish:
+        if not state.may_publish or self.retired:
             message = RequestToPublish(event, stamp(now_ns), parent)
             return self._pass_on(state, peer, core, message, now_ns)
         if not state.synced:
@@ -314,7 +345,7 @@ class Publishing:
         problem = ""
         if event.metadata.created_ms < state.log.sealed_ms or state.log.knows(core):
             problem = "this event is too old: it may have been published before"
-        elif event.metadata.created_ms > now_ns // MS_NS + self._config.future_ms:
+        elif event.metadata.created_ms > self._wall.read(now_ns) // MS_NS + self._config.future_ms:
             problem = "this event is dated ahead of the publisher's clock: set the author's"
         elif parent is not None and linking is EventLinking.LAST_SEEN:
             problem = "this topic links events to the last one seen: leave the parent out"

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Hashable, Sequence
 from random import Random
 
 from shoal.base.errors import MalformedMessage
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
 from shoal.identity.topics.cid import Cid
-from shoal.identity.topics.descriptors import EventDescriptor, PeerList, TopicDescriptor
+from shoal.identity.topics.descriptors import (
+    EventDescriptor,
+    EventLinking,
+    PeerList,
+    TopicDescriptor,
+)
 from shoal.identity.topics.signing import signer_of
+from shoal.kernel.wall import WallClock
 from shoal.protocols.topics.carried import size_of
 from shoal.protocols.topics.config import NAMED_MAX, TopicsConfig
 from shoal.protocols.topics.cursors import Cursors
 from shoal.protocols.topics.digests import digest
 from shoal.protocols.topics.fetches import Fetches
 from shoal.protocols.topics.links import Links
-from shoal.protocols.topics.log import TopicLog
+from shoal.protocols.topics.log import Entry, TopicLog
 from shoal.protocols.topics.messages import Digest
 from shoal.protocols.topics.storing import PUTS_NS
 from shoal.protocols.topics.tree import Here, Tree, stamp
@@ -39,7 +45,9 @@ class TopicState:
         floor_ms: int,
         rng: Random,
         config: TopicsConfig,
+        wall: WallClock | None = None,
     ) -> None:
+        self._wall = WallClock() if wall is None else wall
         self.id = id
         self.topic = topic
         self.size = size_of(topic)
@@ -49,7 +57,7 @@ class TopicState:
         self.saved_floors = (0, 0)
         """and with which floors."""
         self.log = TopicLog(floor_ms)
-        self.cursors = Cursors(id, self.log)
+        self.cursors = Cursors(id, self.log, self._wall, is_chain=is_chain(topic))
         self.tree = Tree(id, topic, here, links, self.greet, rng, config)
         self.fetches = Fetches(
             id, here.node, self.log, lambda: self.tree.neighbours, checking, config
@@ -92,6 +100,14 @@ class TopicState:
         """As it was put last."""
         self.records: dict[tuple[bytes, NodeId], bytes] = {}
         """Those of others that were seen, by key and signer."""
+        self.record_known = False
+        """Whether our own record in the DHT was looked for: until then none is put."""
+        self.record_asked_ns: int | None = None
+        """Since when it is looked for."""
+        self.record_heads: Sequence[Cid] = ()
+        """What our record names in the DHT, as far as this node did not put it."""
+        self.awaiting: list[tuple[Cid, int, Hashable]] = []
+        """Who waits for replicas of an event, and of a record that cannot be put yet."""
         self.record_put_ns = 0
         """When ours was put,"""
         self.topic_put_ns = 0
@@ -140,7 +156,7 @@ class TopicState:
 
     def knows_nothing(self, now_ns: int) -> bool:
         """Whether there may be events in this topic, though none was ever seen here."""
-        age_ms = now_ns // MS_NS - self.topic.metadata.created_ms
+        age_ms = self._wall.read(now_ns) // MS_NS - self.topic.metadata.created_ms
         return self.last is None and not self.looked and age_ms >= NEW_MS
 
     @property
@@ -157,17 +173,38 @@ class TopicState:
 
     def recall(self, peer_id: bytes, now_ns: int) -> None:
         """Find out what of the events on disk was published here."""
-        heads = self.log.heads
-        own = [one for one in self.log.events.values() if one.event.publisher == peer_id]
-        if not own:
+        own = self._own(peer_id)
+        newest = self._newest(own)
+        if newest is None:
             return
-        # What was fetched from others lies behind what was published, whatever its age.
-        newest = max(own, key=lambda one: (one.id in heads, one.created_ms))
         self.published = newest.id
         # Whether its head record was put, nobody knows, nor whether it was, and those before it.
         self.record_due_ns = now_ns
         since_ms = newest.created_ms - PUTS_NS // MS_NS
         self.to_put = dict.fromkeys([one.id for one in own if one.created_ms >= since_ms])
+
+    def find_published(self, peer_id: bytes) -> None:
+        """All that can be had of what was published here is here: the next event follows the last
+        one, also if that is only known by name, from our own head record."""
+        newest = self._newest(self._own(peer_id))
+        if newest is not None:
+            self.published = newest.id
+        if self.is_sole_publisher:
+            unknown = self.unknown_heads()
+            self.published = unknown[-1] if unknown else self.published or self.log.last
+
+    def unknown_heads(self) -> list[Cid]:
+        """What our own record in the DHT names, and was never here: we published more than we
+        know."""
+        return [head for head in self.record_heads if not self.log.knows(head)]
+
+    def _own(self, peer_id: bytes) -> list[Entry]:
+        return [one for one in self.log.events.values() if one.event.publisher == peer_id]
+
+    def _newest(self, own: list[Entry]) -> Entry | None:
+        # What was fetched from others lies behind what was published, whatever its age.
+        heads = self.log.heads
+        return max(own, key=lambda one: (one.id in heads, one.created_ms), default=None)
 
     def has(self, id: Cid) -> bool:
         """Whether an event is of no use: it is here, or was told before and nobody asks for it."""
@@ -181,6 +218,13 @@ class TopicState:
         """Raise InvariantViolated if a part is in a state that must not exist."""
         self.log.check_invariants()
         self.tree.check_invariants()
+
+
+def is_chain(topic: TopicDescriptor) -> bool:
+    """Whether each event of a topic follows the one before: one publisher gives them their place,
+    behind the last one."""
+    allowed, linking = topic.metadata.allowed_publishers, topic.metadata.event_linking
+    return allowed.enabled and len(allowed.peers) == 1 and linking is EventLinking.LAST_SEEN
 
 
 def may_publish(topic: TopicDescriptor, peer: bytes) -> bool:

@@ -5,19 +5,26 @@ from __future__ import annotations
 
 from itertools import islice
 
-from shoal.base.units import MS_NS
+from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey
 from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Send, SetTimer
-from shoal.protocols.dht.commands import Put
+from shoal.protocols.dht.commands import Get, GetDone, Put
 from shoal.protocols.topics.config import HEADS_IN_RECORD
-from shoal.protocols.topics.head_records import heads_of, make_record
-from shoal.protocols.topics.held import BEAT, SYNC, HeldTopics
+from shoal.protocols.topics.head_records import heads_of, make_record, own_key
+from shoal.protocols.topics.held import BEAT, HEADS, SYNC, HeldTopics
 from shoal.protocols.topics.log import Entry
 from shoal.protocols.topics.state import TopicState
 
 RENEW = "renew"  # the token of a put of somebody else's head record
+DAY_NS = 24 * 3600 * S_NS
+SETTLES_NS = 3600 * S_NS
+"""After the start, and after the clock was set, nothing goes by the time of day alone."""
+EARLY_PERCENT = 2
+EARLY_TOPICS_MAX = 10_000
+"""Events of a topic that may go so in a day, and topics for which that is counted: more than a node
+carries."""
 RECORDS_MAX = 64  # of others, that are put again in their place
 
 
@@ -28,10 +35,13 @@ class Upkeep:
         self._held = held
         self._key = key
         self._config = held.config
+        self._begun: tuple[int, int] | None = None  # monotonic time, and the newest event's then
+        self._early: dict[Cid, tuple[int, int]] = {}  # since when so many events went of a topic
 
     def beat(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Greet the neighbours of one topic, and do what else is due."""
         tree = state.tree
+        self._certain_ns(now_ns)  # from the first beat on, whatever that finds to do
         if not tree.entered:
             return self._look_again(state, now_ns)
         busy = len(state.fetches) or state.unpublished or state.to_put
@@ -47,6 +57,8 @@ class Upkeep:
         effects += self._held.need_absent(state, now_ns)
         effects += self._expire(state, now_ns)
         effects += self._put_again(state, now_ns)
+        if state.may_publish and (state.published is not None or not state.is_open):
+            effects += self.look_for_record(state, now_ns)
         if state.published is not None:
             if now_ns - state.record_put_ns >= self._config.keep_alive_ns:
                 state.record_due_ns = now_ns
@@ -73,11 +85,44 @@ class Upkeep:
         age_max_ns = self._config.age_max_ns
         if age_max_ns is None or state.pinned:
             return []
-        oldest_ms = (now_ns - age_max_ns) // MS_NS
+        certain_ms = (self._certain_ns(now_ns) - age_max_ns) // MS_NS
+        oldest_ms = max(certain_ms, (self._held.wall.read(now_ns) - age_max_ns) // MS_NS)
         effects: list[Effect] = []
-        while state.log.order and state.log.order[0].dated_ms < oldest_ms:
+        while state.log.order and (dated_ms := state.log.order[0].dated_ms) < oldest_ms:
+            if dated_ms >= certain_ms and not self._may_go_early(state, now_ns):
+                break
             effects += self._held.forget(state)
         return effects
+
+    def _certain_ns(self, now_ns: int) -> int:
+        """What time it is at least: that of the newest event at the start, and what has passed
+        since. A clock that was wrong at the start must not end everything."""
+        if self._begun is None:
+            dated = [
+                state.log.order[-1].dated_ms
+                for state in self._held.states.values()
+                if state.log.order
+            ]
+            self._begun = now_ns, min(now_ns, max(dated, default=now_ns // MS_NS) * MS_NS)
+        since_ns, newest_ns = self._begun
+        return newest_ns + now_ns - since_ns
+
+    def _may_go_early(self, state: TopicState, now_ns: int) -> bool:
+        """Whether one more may go that is too old by the time of day alone."""
+        assert self._begun is not None
+        settled = now_ns - self._begun[0] >= SETTLES_NS
+        if not settled or not self._held.wall.is_settled(now_ns, SETTLES_NS):
+            return False
+        since_ns, count = self._early.get(state.id, (now_ns, 0))
+        if now_ns - since_ns >= DAY_NS:
+            since_ns, count = now_ns, 0
+        if count >= max(1, (len(state.log.order) + count) * EARLY_PERCENT // 100):
+            return False
+        self._early.pop(state.id, None)
+        self._early[state.id] = since_ns, count + 1
+        if len(self._early) > EARLY_TOPICS_MAX:
+            del self._early[next(iter(self._early))]
+        return True
 
     def record_timer(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Say in the DHT what the topic ends with here, if we published in it since we said so."""
@@ -90,14 +135,24 @@ class Upkeep:
         return self._put_record(state, event, now_ns)
 
     def _put_record(self, state: TopicState, event: Cid | None, now_ns: int) -> list[Effect]:
+        if self._held.publishing.retired:
+            state.record_due_ns = None
+            return []  # the newer session of this key has records of its own
+        if not self.may_put_record(state):
+            state.record_due_ns = now_ns if state.record_due_ns is None else state.record_due_ns
+            return self.look_for_record(state, now_ns)
         state.record_due_ns = None
-        state.record_number = max(state.record_number + 1, now_ns // MS_NS)
+        wall_ms = self._held.wall.read(now_ns) // MS_NS
+        state.record_number = max(state.record_number + 1, wall_ms)
         others = [head for head in state.log.heads if head != state.published]
+        # A record takes the place of the one before: what that named is followed by what this one
+        # names, or named again.
+        others += [head for head in state.unknown_heads() if head != state.published]
         heads = others[1 - HEADS_IN_RECORD :]
         if state.published is not None:
             heads.append(state.published)
         if event is not None and not state.log.leads_to(heads, event):
-            heads = [*heads[1 - HEADS_IN_RECORD :], event]  # the tip of an old fork
+            heads = [event, *heads[1 - HEADS_IN_RECORD :]]  # the tip of an old fork; ours is last
         here, sign = self._key.address, self._key.sign
         key, value = make_record(state.id, state.topic, here, sign, state.record_number, heads)
         state.record = value
@@ -135,16 +190,50 @@ class Upkeep:
 
     # Head records
 
-    def heads_got(
-        self, id: Cid, key: bytes, values: tuple[bytes, ...], now_ns: int
+    def may_put_record(self, state: TopicState) -> bool:
+        """Whether our own record may take the place of the one that is in the DHT."""
+        return state.synced and state.record_known
+
+    def look_for_record(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Look for our own record. A publisher that looks for what it published does so anyway."""
+        if state.record_asked_ns is None:
+            state.record_asked_ns = now_ns
+        if not state.synced or state.record_known:
+            return []
+        here = self._held.here.node
+        return [Send(Get(own_key(state.id, state.topic, here), (HEADS, state.id)), (here,))]
+
+    def _record_got(
+        self, state: TopicState, answer: GetDone, is_new: bool, now_ns: int
     ) -> list[Effect]:
+        """Our own record was looked for. What it names and was never here was published by this
+        node all the same: its disk is an older copy, and it does as if it had lost it."""
+        if state.record_asked_ns is None:
+            state.record_asked_ns = now_ns
+        patient = now_ns < state.record_asked_ns + self._config.look_patience_ns
+        if answer.alone and patient:
+            return []  # nodes have to be found again first: it is looked for at the next beat
+        state.record_known = True
+        effects: list[Effect] = []
+        if is_new and state.synced and state.may_publish and state.unknown_heads():
+            state.synced = False
+            state.sync_heads.update(dict.fromkeys(state.record_heads))
+            effects += self._held.save(state) if state.saved else []
+            effects += self._held.begin_sync(state, now_ns)
+        if state.record_due_ns is not None and now_ns >= state.record_due_ns:
+            effects += self._put_record(state, None, now_ns)
+        return effects
+
+    def heads_got(self, state: TopicState, answer: GetDone, now_ns: int) -> list[Effect]:
         """The DHT has head records, or has not."""
-        state = self._held.states[id]
+        key, is_new = answer.key, False
         state.looked = True
-        for value in values:
+        for value in answer.values:
             signer, number, heads = heads_of(value)
             if signer == self._held.here.node:
-                state.record_number = max(state.record_number, number)
+                is_new = number > state.record_number
+                if is_new:
+                    state.record_number, state.record_heads = number, heads
             elif signer is not None:
                 state.records[key, signer] = value
                 if len(state.records) > RECORDS_MAX:
@@ -154,7 +243,10 @@ class Upkeep:
                     state.sync_heads[head] = None
                 if not state.log.knows(head):
                     state.fetches.need(head, None, now_ns)
-        return [*state.fetches.ask(now_ns), *self._try_sync(state, now_ns)]
+        effects: list[Effect] = []
+        if key == own_key(state.id, state.topic, self._held.here.node):
+            effects += self._record_got(state, answer, is_new, now_ns)
+        return [*effects, *state.fetches.ask(now_ns), *self._try_sync(state, now_ns)]
 
     def sync(self, state: TopicState, now_ns: int) -> list[Effect]:
         """A publisher that does not know yet what it published looks again."""
@@ -177,7 +269,8 @@ class Upkeep:
     def _knows_enough(self, state: TopicState) -> bool:
         """Whether the next event of ours can be linked."""
         if state.is_open:  # forks are no harm there
-            return state.looked and all(state.log.knows(head) for head in state.sync_heads)
+            looked = state.record_known if self._held.archive.restored else state.looked
+            return looked and all(state.log.knows(head) for head in state.sync_heads)
         # Records lag behind by some seconds, so a neighbour has to say what its heads come to, too.
         # That there is none, and nothing in the DHT, is not believed at once: nodes have to be
         # found again first.

@@ -44,6 +44,7 @@ from shoal.protocols.streams.history.sync_messages import (
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     PlaceHeads,
     RowName,
     SeqMessage,
@@ -51,6 +52,7 @@ from shoal.protocols.streams.history.sync_messages import (
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.wire import StreamsCodec
@@ -118,6 +120,8 @@ EXAMPLES: dict[str, Any] = {
     "tell-rows": TellRows(14, (NAME,), 7, 8),
     "ask-messages": AskMessages(15, STREAM, 1, LOG, (7, 9)),
     "tell-messages": TellMessages(16, (SeqMessage(7, SIGNED),)),
+    "ask-streams": AskStreams(18, LOG, 256),
+    "tell-streams": TellStreams(19, OTHER_LOG, (STREAM, StreamId("straße")), 512, True),
     "sync-refused": SyncRefused(17, "not-kept"),
 }
 
@@ -208,6 +212,8 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     TellMessages: st.builds(
         TellMessages, counts, few(st.builds(SeqMessage, counts, signed_bytes()))
     ),
+    AskStreams: st.builds(AskStreams, counts, logs, counts),
+    TellStreams: st.builds(TellStreams, counts, logs, few(stream_ids), counts, st.booleans()),
     SyncRefused: st.builds(SyncRefused, counts, reasons),
 }
 messages: st.SearchStrategy[Any] = st.one_of(*BY_TYPE.values())

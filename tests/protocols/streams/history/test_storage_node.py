@@ -140,7 +140,7 @@ def test_retention_goes_step_by_step_and_then_rests(tmp_path: Path) -> None:
         host.finish_all()
         assert host.storage.let_go - before <= 4
     assert host.store_below.info().messages == 0
-    with mock.patch.object(host.store_below, "retain", side_effect=StoreFull("not now")):
+    with mock.patch.object(host.store_below, "retain_carefully", side_effect=StoreFull("not now")):
         host.advance(host.storage.config.retain_ns)
         host.finish_all()
     assert host.reasons() == ["retention-failed"]

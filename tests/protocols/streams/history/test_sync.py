@@ -16,6 +16,7 @@ from shoal.protocols.streams.history.sync_messages import (
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     PlaceHeads,
     SeqMessage,
     SyncRefused,
@@ -60,14 +61,14 @@ def test_each_gets_what_the_other_has_and_its_log_too(pair: Pair) -> None:
     assert messages == 5
 
 
-def test_in_quiet_times_only_heads_are_asked_for(pair: Pair) -> None:
+def test_in_quiet_times_only_heads_and_new_streams_are_asked_for(pair: Pair) -> None:
     keep(pair.hosts[ALICE], *range(20))
     pair.connect(ALICE, BOB)
     pair.run()
     pair.asked.clear()
     pair.run(20)
-    assert {type(question) for question in pair.asked} == {AskHeads}
-    assert len(pair.asked) <= 2 * 20 * S_NS // POLL_NS
+    assert {type(question) for question in pair.asked} == {AskHeads, AskStreams}
+    assert len(pair.asked) <= 2 * 2 * 20 * S_NS // POLL_NS
 
 
 def test_a_message_that_both_heard_costs_only_its_name(pair: Pair) -> None:

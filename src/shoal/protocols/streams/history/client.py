@@ -2,7 +2,8 @@
 
 Theory of operation. A read (`reading.py`), a message to be kept (`keeping.py`), a gap to be filled
 (`fill.py`) and an absence to be made up for (`catch_up.py`; both are reads too) are jobs. A job
-first needs the storage nodes of its stream, which a tracker names (`finder.py`). Then it asks them,
+first needs the storage nodes of its stream, which a tracker names, or the settings of this node if
+that is silent (`finder.py`). Then it asks them,
 through the desk (`desk.py`), which sees to links, order and time-outs. A job survives every storage
 node but the last: whatever one of them does, the next one is asked for what is still missing.
 Nothing here grows with how long a history is: of each read at most one page is told and one is
@@ -11,13 +12,13 @@ held. Signatures of all reads together are checked a few at a time (`checks.py`)
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import KEYS_PARTITION, NodeId, StreamId
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import CancelTimer, Effect, Notify
+from shoal.kernel.effects import CancelTimer, Effect, Notify, SetTimer
 from shoal.kernel.inputs import (
     CommandIssued,
     Input,
@@ -73,8 +74,10 @@ class HistoryClient:
         trackers_of: TrackersOf,
         config: ClientConfig | None = None,
         partitions_of: PartitionsOf = lambda stream: 1,
+        named: Callable[[StreamId], tuple[Contact, ...]] = lambda stream: (),
     ) -> None:
-        """Trackers_of names the trackers of a stream, in the order in which to ask them."""
+        """Trackers_of names the trackers of a stream, in the order in which to ask them; `named`
+        its storage nodes, as far as the settings of this node have any."""
         self.node = node
         self.config = config or ClientConfig()
         waits = self.config
@@ -83,7 +86,7 @@ class HistoryClient:
         )
         self._desk = Desk(PURPOSE, limits)
         self._checks = Checks(self.config.checks_at_once)
-        self._finder = Finder(node, trackers_of, self._desk, self.config)
+        self._finder = Finder(node, trackers_of, self._desk, self.config, named)
         self._fills = Fills(node, self.config, self._begin_fill, self._stop_own)
         self._catch_ups = CatchUps(
             node, self.config, partitions_of, self._begin_catch_up, self._more, self._stop_own
@@ -140,7 +143,7 @@ class HistoryClient:
             return [Rejected(peer, "unasked-history")]  # late, or from somebody else
         self._away.pop(peer, None)
         if found:
-            contacts = self._finder.answered(message, self._now_ns)
+            contacts = self._finder.answered(peer, message, self._now_ns)
             return effects + self._found(message.stream, contacts)
         job = self._jobs.get(question.owner)
         if job is None:
@@ -172,6 +175,8 @@ class HistoryClient:
                 return self._desk.give_back(what)
             case "catch-up":
                 return self._catch_ups.ask_again(what)
+            case "named":
+                return self._go_by_names(what) if what in self._finding else []
         job = self._jobs.get(what)  # "retry"
         return [] if job is None else self._done(job, job.retry())
 
@@ -273,9 +278,21 @@ class HistoryClient:
         contacts = self._finder.known(job.stream, self._now_ns)
         if contacts is not None:
             return self._tell(job, contacts)
-        self._finding.setdefault(job.stream, []).append(job.id)
-        effects = self._finder.find(job.stream)
-        return self._not_found(job.stream) if effects is None else effects
+        stream = job.stream
+        if not self._finder.waits(stream) and self._finder.is_named(stream):
+            asked = self._finder.find(stream) or []  # it may be back
+            return [*asked, *self._tell(job, self._finder.named(stream, self._now_ns))]
+        self._finding.setdefault(stream, []).append(job.id)
+        effects = self._finder.find(stream)
+        if effects is None:
+            return self._not_found(stream)
+        if self._finder.is_named(stream) and len(self._finding[stream]) == 1:
+            effects.append(SetTimer(("named", stream), self.config.named_after_ns))
+        return effects
+
+    def _go_by_names(self, stream: StreamId) -> list[Effect]:
+        """The tracker is silent: those serve whom the settings name."""
+        return self._found(stream, self._finder.named(stream, self._now_ns))
 
     def _found(self, stream: StreamId, contacts: tuple[Contact, ...]) -> list[Effect]:
         effects: list[Effect] = []
@@ -287,6 +304,8 @@ class HistoryClient:
 
     def _not_found(self, stream: StreamId) -> list[Effect]:
         effects: list[Effect] = []
+        if stream in self._finding and self._finder.is_named(stream):
+            return self._go_by_names(stream)
         for id in self._finding.pop(stream, ()):
             job = self._jobs.get(id)
             if job is not None:

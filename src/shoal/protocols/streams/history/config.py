@@ -75,6 +75,13 @@ class SyncConfig(msgspec.Struct, frozen=True):
     polled_streams_max: int = 256
     """Streams in one question for heads; the next question goes on with the next ones."""
 
+    listed_pages_max: int = 16
+    """Pages of a peer's list of streams in one round, 256 streams each: heads have their turn in
+    between."""
+
+    streams_max: int = 100_000
+    """Streams that are followed because a peer holds them: as many as a store may know."""
+
     rows_max: int = 500
     """Rows of a log in one page, without messages: 50 KB."""
 
@@ -145,6 +152,13 @@ class ClientConfig(msgspec.Struct, frozen=True):
 
     idle_ns: int = 5 * S_NS
     """A link that nothing was asked over for this long is given back."""
+
+    named_after_ns: int = 1 * S_NS
+    """A tracker that has not said by then who keeps a stream is not waited for where the settings
+    of this node say so, too: three times what an answer takes around the world."""
+
+    named_ns: int = 10 * S_NS
+    """How long these are relied on, before trackers are asked once more."""
 
     found_ns: int = 60 * S_NS
     """How long the answer of a tracker, who keeps a stream, is good."""

@@ -31,11 +31,13 @@ from shoal.protocols.streams.history.sync_messages import (
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     RowName,
     SyncRefused,
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 
 
@@ -96,6 +98,7 @@ DiskQuestion: TypeAlias = (
     | AskHeads
     | AskRows
     | AskMessages
+    | AskStreams
     | Lacking
     | Retain
     | FindLast
@@ -110,6 +113,7 @@ DiskAnswer: TypeAlias = (
     | TellHeads
     | TellRows
     | TellMessages
+    | TellStreams
     | SyncRefused
     | Lacks
     | Retained
@@ -163,6 +167,7 @@ class ReplicaChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 DISK_BEHIND = "disk-behind"
 DISK_FAILED = "failed"
+STORE_GONE = "store-gone"  # deleted, or not mounted
 CONFLICT = "conflict"
 DIVERGED = "log-diverged"
 MALFORMED = "malformed"

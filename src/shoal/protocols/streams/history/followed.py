@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 import msgspec
 
 from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.history.config import SyncConfig
-from shoal.protocols.streams.history.tail import PlaceLog
+from shoal.protocols.streams.history.tail import Place, PlaceLog
 
 
 class Peer(msgspec.Struct, eq=False):
@@ -26,22 +29,107 @@ class Peer(msgspec.Struct, eq=False):
     """When it was asked what it has not answered yet."""
     silent: bool = False
     """It has left a question without an answer since."""
+    named: bool = False
+    """Our settings name it beside us for streams that we have not heard of yet."""
+    listing: bytes = bytes(16)
+    """The log of the store whose streams it has listed."""
+    listed: int = 0
+    """And how far."""
 
     @property
     def node(self) -> NodeId:
         return self.contact.node
 
 
+class Copied(msgspec.Struct):
+    """The own log at one place, and how far others have it."""
+
+    first: int = 1
+    last: int = 0
+    """As it was when it was last compared."""
+    since: int = 0
+    """Messages that were stored since then."""
+    peers: dict[NodeId, int] = {}
+    """The last row of it that each peer has, as it said."""
+
+
+class CopyCounts(msgspec.Struct, frozen=True):
+    """What storage nodes lack of each other, as far as this one knows."""
+
+    single: int
+    """Messages of the own log that no other storage node has said that it has."""
+    missing: int
+    """Copies of messages of the own log that other storage nodes have not said that they have."""
+    uncompared: int
+    """Streams times peers of which nothing is known yet, since the link to the peer came up."""
+
+
+class CopyLedger:
+    """How many copies of the own log's messages there are, by what peers say at each comparison.
+
+    A peer that is down has what it said last; when it comes back, it is compared anew.
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[Place, Copied] = {}
+        self._uncompared: dict[tuple[StreamId, NodeId], None] = {}
+
+    def stored(self, place: Place) -> None:
+        """The disk took a message, which is new, or was known."""
+        self._places.setdefault(place, Copied()).since += 1
+
+    def unknown(self, stream: StreamId, peer: NodeId) -> None:
+        """A peer is to be compared with."""
+        self._uncompared[stream, peer] = None
+
+    def grown(self, streams_max: int) -> tuple[StreamId, ...]:
+        """Streams of which messages were stored since their log was looked at, a few of them."""
+        grown = dict.fromkeys(
+            stream for (stream, _), copied in self._places.items() if copied.since
+        )
+        return tuple(grown)[:streams_max]
+
+    def looked_at(self, place: Place, first: int, last: int) -> None:
+        """Our log at a place, as the disk has it."""
+        copied = self._places.setdefault(place, Copied())
+        copied.first, copied.last, copied.since = first, last, 0
+
+    def compared(self, place: Place, first: int, last: int, peer: NodeId, peer_last: int) -> None:
+        """Our log at a place, and how far a peer has it."""
+        self.looked_at(place, first, last)
+        self._places[place].peers[peer] = peer_last
+
+    def done(self, stream: StreamId, peer: NodeId) -> None:
+        """All places of a stream were compared with a peer."""
+        self._uncompared.pop((stream, peer), None)
+
+    def count(self, peers_of: Callable[[StreamId], Collection[NodeId]]) -> CopyCounts:
+        """Goes over all places; `peers_of` names the other storage nodes of a stream."""
+        single = missing = 0
+        for (stream, _), copied in self._places.items():
+            peers = peers_of(stream)
+            lacks = [
+                max(0, copied.last - max(copied.first - 1, copied.peers.get(p, 0))) for p in peers
+            ]
+            if lacks:
+                single += min(lacks) + copied.since
+                missing += sum(lacks) + copied.since * len(lacks)
+        return CopyCounts(single, missing, len(self._uncompared))
+
+
 class Followed:
     """A log is followed with one peer at a time: its owner, unless that is away for long."""
 
-    def __init__(self, config: SyncConfig) -> None:
+    def __init__(self, config: SyncConfig, wall: WallClock | None = None) -> None:
         self.config = config
+        self.wall = WallClock() if wall is None else wall
         self.peers: dict[NodeId, Peer] = {}
         self.logs: dict[PlaceLog, Peer] = {}
         self.since_ns = 0
+        self.copies = CopyLedger()
         self._diverged: dict[PlaceLog, None] = {}
-        self._resting: dict[tuple[NodeId, PlaceLog], int] = {}  # until when
+        # Until when, and since when, if that is as the time of day was then.
+        self._resting: dict[tuple[NodeId, PlaceLog], tuple[int, int | None]] = {}
 
     def claims(self, peer: Peer, own: bytes, now_ns: int) -> bool:
         """A peer says which log is its own; False if another one said so before."""
@@ -55,7 +143,8 @@ class Followed:
         """Whether to follow a log with this peer now."""
         if key in self.logs or key in self._diverged:
             return False
-        if self._resting.get((peer.node, key), 0) > now_ns:
+        until_ns, since_ns = self._resting.get((peer.node, key), (0, None))
+        if until_ns > now_ns and (since_ns is None or since_ns >= self.wall.stepped_ns):
             return False
         owner = next((other for other in self.peers.values() if other.own == key[1]), None)
         if owner is peer:
@@ -67,11 +156,17 @@ class Followed:
         """It told lies about this log: it is not asked about it for a while."""
         self.rest(peer, key, now_ns + self.config.penalty_ns, now_ns)
 
-    def rest(self, peer: Peer, key: PlaceLog, until_ns: int, now_ns: int) -> None:
-        """There is nothing to be had of this log until then; after a while it is asked again."""
+    def rest(
+        self, peer: Peer, key: PlaceLog, until_ns: int, now_ns: int, *, by_wall: bool = False
+    ) -> None:
+        """There is nothing to be had of this log until then, or until our clock is set, if it is
+        the time of day that says so; after a while it is asked again."""
         while len(self._resting) >= self.config.penalties_max:
             del self._resting[next(iter(self._resting))]
-        self._resting[peer.node, key] = min(until_ns, now_ns + self.config.penalty_ns)
+        self._resting[peer.node, key] = (
+            min(until_ns, now_ns + self.config.penalty_ns),
+            now_ns if by_wall else None,
+        )
 
     def diverge(self, key: PlaceLog) -> None:
         """The log is not the one that it was: our replica of it stays as it is."""

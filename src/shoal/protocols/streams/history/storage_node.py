@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import InvariantViolated, MalformedMessage, UsageError
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import decode_body
 from shoal.kernel.access import Permission, Verdict
@@ -60,6 +60,7 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.config import STORAGE_NODES_MAX
 from shoal.protocols.streams.history.asked import Asked, AskingPeer, Held, ToKeep, Undecided
@@ -67,6 +68,7 @@ from shoal.protocols.streams.history.config import LATE_MS, StorageConfig
 from shoal.protocols.streams.history.disk import (
     DISK_BEHIND,
     DISK_FAILED,
+    STORE_GONE,
     FindLast,
     MessageKey,
     Retain,
@@ -94,7 +96,7 @@ from shoal.protocols.streams.history.messages import (
     StreamsCompared,
 )
 from shoal.protocols.streams.history.sync import Replica
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.messages import STORAGE_MESSAGES, KeepStreams, VerifiedMessage
 
 PURPOSE = "storage"
 IDLE = "idle"
@@ -112,7 +114,8 @@ class KeepMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 class StreamWanted(msgspec.Struct, frozen=True, gc=False):
-    """Told: a publisher wants this stream kept, as its settings allow; told once each."""
+    """Told: a publisher wants this stream kept, or a tracker says that there is one, as its
+    settings allow."""
 
     stream: StreamId
 
@@ -120,7 +123,7 @@ class StreamWanted(msgspec.Struct, frozen=True, gc=False):
 class StorageNode:
     """Keeps the streams that `keeps` says yes to."""
 
-    accepts = (*QUESTIONS, StreamsCompared)
+    accepts = (*QUESTIONS, *STORAGE_MESSAGES, StreamsCompared)
 
     def __init__(
         self,
@@ -130,12 +133,15 @@ class StorageNode:
         access: AccessTable | None = None,
         is_behind: Callable[[StreamId, int], bool] = lambda stream, now_ns: False,
         missed: Callable[[StreamId, int], None] = lambda stream, now_ns: None,
+        took: Callable[[MessageId], None] = lambda id: None,
+        is_tracker: Callable[[NodeId], bool] = lambda node: False,
         holds: Callable[[StreamId], bool] | None = None,
         replicas: Callable[[StreamId, int], tuple[Replica, ...]] = lambda stream, now_ns: (),
     ) -> None:
         """Without a table, everybody may read and publish: there is no registry. `missed` hears of
-        streams of which the disk did not take a message. `holds` says which of the streams that
-        may be kept this node has heard of: all of them, unless it is given."""
+        streams of which the disk did not take a message, `took` of messages that it took. Trackers
+        are believed that there is a stream. `holds` says which of the streams that may be kept this
+        node has heard of: all of them, unless it is given."""
         self.node = node
         self.config = config or StorageConfig()
         self.stored = 0
@@ -148,6 +154,9 @@ class StorageNode:
         self._holds = keeps if holds is None else holds
         self._replicas = replicas
         self._comparing: dict[StreamId, list[Asked]] = {}  # questions that wait for it
+        self.wall = WallClock() if access is None else access.wall
+        self._took = took
+        self._is_tracker = is_tracker
         self._now_ns = 0
         self._peers: dict[NodeId, AskingPeer] = {}
         self._waiting: dict[ToKeep, None] = {}
@@ -168,6 +177,8 @@ class StorageNode:
                 return self._keep(peer, keep, now_ns)
             case MessageReceived(peer, StreamsCompared(streams)):
                 return self._compared(streams) if peer == self.node else []
+            case MessageReceived(peer, KeepStreams(streams)):
+                return self._noticed(peer, streams)
             case MessageReceived(peer, question):
                 return self._ask(peer, question, now_ns)
             case CommandIssued(command):
@@ -424,7 +435,7 @@ class StorageNode:
         asked, effects = self._admit(peer, keep.request, id.stream, self._keeps, now_ns)
         if asked is None:
             return effects
-        if id.timestamp_ms * MS_NS - now_ns > self.config.future_ns:
+        if id.timestamp_ms * MS_NS - self.wall.read(now_ns) > self.config.future_ns:
             return [*effects, *self._decline(asked, "from-the-future")]
         keeping = ToKeep(id, keep.signed, asked)
         if not self._wait(keeping):
@@ -454,13 +465,14 @@ class StorageNode:
         keeping: ToKeep = token
         self._done(keeping)
         self.stored += 1
+        self._took(keeping.id)
         asked = keeping.asked
         return [] if asked is None else self._answer(asked, Kept(asked.request))
 
     def _store_failed(self, token: Any, reason: str) -> list[Effect]:
         keeping: ToKeep = token
         self._done(keeping)
-        if reason == DISK_FAILED:
+        if reason in (DISK_FAILED, STORE_GONE):
             self._missed(keeping.id.stream, self._now_ns)
         if keeping.asked is not None:
             return self._decline(keeping.asked, reason)
@@ -486,6 +498,15 @@ class StorageNode:
     def _decline(self, asked: Asked, reason: str) -> list[Effect]:
         refused = self._answer(asked, Refused(asked.request, reason))
         return [Rejected(asked.peer, reason), *refused]
+
+    def _noticed(self, peer: NodeId, streams: tuple[StreamId, ...]) -> list[Effect]:
+        """A tracker says that somebody is in these streams."""
+        if not self._is_tracker(peer):
+            return [Rejected(peer, "not-my-tracker")]
+        kept = [stream for stream in streams if self._keeps(stream)]
+        if len(kept) < len(streams):
+            return [Rejected(peer, "not-kept"), *[Notify(StreamWanted(s)) for s in kept]]
+        return [Notify(StreamWanted(stream)) for stream in kept]
 
     def _tell_wanted(self, stream: StreamId) -> list[Effect]:
         if stream in self._wanted or len(self._wanted) >= self.config.wanted_streams_max:

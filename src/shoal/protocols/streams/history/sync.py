@@ -6,6 +6,10 @@ by page: names of rows, then the messages that are lacking, then one Store, whic
 to our replica of that log, and to our own log what was new here. So after an outage everything
 comes back, and (log, seq) come with it (`Round`).
 
+Storage nodes also tell each other which streams they hold: one that was never told of a stream
+learns of it so, and follows it from then on (`StreamListed`). Only those streams are told that name
+both nodes. From the heads it is known how many copies there are (`CopyLedger`).
+
 A log is followed with its owner, or, if that is away for long, with whoever has it (`Followed`).
 Peers are believed about the order of their logs, for it is theirs; never about messages, whose
 signatures are checked. One that lies is not asked about that log for a while; the others are.
@@ -24,7 +28,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import InvariantViolated, UsageError
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import (
     CancelTimer,
@@ -63,25 +67,41 @@ from shoal.protocols.streams.history.disk import (
     decode_answer,
     encode,
 )
-from shoal.protocols.streams.history.followed import Followed, Peer
-from shoal.protocols.streams.history.kept import Permits
+from shoal.protocols.streams.history.followed import CopyCounts, Followed, Peer
+from shoal.protocols.streams.history.kept import Permits, is_topic
 from shoal.protocols.streams.history.messages import CompareStream, StreamsCompared
 from shoal.protocols.streams.history.sync_messages import (
     NOT_KEPT,
     SYNC_MESSAGES,
     SYNC_QUESTIONS,
     AskHeads,
+    AskStreams,
     SyncRefused,
     TellHeads,
+    TellStreams,
 )
 from shoal.protocols.streams.history.sync_round import Round
 
 PURPOSE = "sync"
+OWN_HEADS = "own-heads"
 
 
 class FollowStream(msgspec.Struct, frozen=True, gc=False):
     """Command: this stream, or topic, is kept here, and its other storage nodes are followed; once
     more when others are named."""
+
+    stream: StreamId
+
+
+class FollowNodes(msgspec.Struct, frozen=True, gc=False):
+    """Command: these keep the same streams as this node, also those that it has not heard of: they
+    are asked which ones there are."""
+
+    contacts: tuple[Contact, ...]
+
+
+class StreamListed(msgspec.Struct, frozen=True, gc=False):
+    """Told: another storage node holds this stream, and says that this node keeps it, too."""
 
     stream: StreamId
 
@@ -157,9 +177,9 @@ class StorageSync:
         self._closed = closed
         self._permits = permits
         self._streams: dict[StreamId, None] = {}
-        self._followed = Followed(self.config)
-        self._behind = Behind(self.config)
         self.wall = WallClock()
+        self._followed = Followed(self.config, self.wall)
+        self._behind = Behind(self.config)
         self._comparisons = Comparisons(self.wall)
         self._noted_ns: dict[NodeId, int] = {}  # when comparisons were last written to disk
         self._wanted: dict[NodeId, dict[StreamId, None]] = {}  # to be compared at once
@@ -179,6 +199,8 @@ class StorageSync:
                 if isinstance(message, SYNC_QUESTIONS):
                     return self._question(peer, message)
                 return self._answered(peer, message, now_ns)
+            case Loaded(token, value) if token is OWN_HEADS:
+                return self._looked_at_own(value)
             case Loaded(_Answering() as asked, value):
                 return self._answer(asked, value)
             case Loaded(_Finding(peer), value):
@@ -200,6 +222,7 @@ class StorageSync:
                 return self._follow(command, now_ns)
             case Started():
                 self._followed.since_ns = now_ns
+                return [SetTimer((OWN_HEADS, self.node), self.config.poll_ns)]
         return []
 
     def check_invariants(self) -> None:
@@ -222,6 +245,18 @@ class StorageSync:
                 round = self._rounds.get(node)
                 if round is not None:
                     round.left[stream] = None  # it may have begun before
+
+    def stored(self, id: MessageId) -> None:
+        """The own disk took a message that did not come by anti-entropy."""
+        self._followed.copies.stored((id.stream, id.partition))
+
+    def copies(self) -> CopyCounts:
+        """How much of the own log is held by others, too."""
+
+        def peers_of(stream: StreamId) -> list[NodeId]:
+            return [node for node, peer in self._followed.peers.items() if stream in peer.streams]
+
+        return self._followed.copies.count(peers_of)
 
     def is_behind(self, stream: StreamId, now_ns: int) -> bool:
         """Whether another storage node of a stream may have what has not come here yet."""
@@ -263,6 +298,8 @@ class StorageSync:
     # Peers
 
     def _follow(self, command: Any, now_ns: int) -> list[Effect]:
+        if isinstance(command, FollowNodes):
+            return self._follow_nodes(command.contacts)
         if not isinstance(command, FollowStream):
             raise UsageError(f"{command!r} is no command of anti-entropy")
         effects: list[Effect] = []
@@ -281,12 +318,29 @@ class StorageSync:
             peers[node].contact = contact  # it may have moved
             if command.stream not in peers[node].streams:
                 peers[node].streams[command.stream] = None
+                self._followed.copies.unknown(command.stream, node)
                 self._behind.followed(command.stream, node, now_ns)
+        return effects
+
+    def _follow_nodes(self, contacts: tuple[Contact, ...]) -> list[Effect]:
+        effects: list[Effect] = []
+        peers = self._followed.peers
+        for contact in contacts:
+            if contact.node == self.node:
+                continue
+            if contact.node not in peers:
+                peers[contact.node] = Peer(contact, {})
+                effects.append(Load(encode(FindCompared(contact.node)), _Finding(contact.node)))
+                effects.append(OpenLink(contact, PURPOSE))
+            peers[contact.node].named = True
         return effects
 
     def _link_opened(self, node: NodeId, now_ns: int) -> list[Effect]:
         peer = self._followed.peers[node]
         peer.linked, peer.silent, peer.asked_ns = True, False, 0
+        peer.listed = 0  # what was refused for want of room may find some now
+        for stream in peer.streams:
+            self._followed.copies.unknown(stream, node)
         self._behind.opened(node, peer.streams, now_ns)
         return [self._poll_soon(node)]
 
@@ -315,10 +369,16 @@ class StorageSync:
 
     def _timer(self, key: Any, now_ns: int) -> list[Effect]:
         name, node = key
+        if name == OWN_HEADS:
+            return self._look_at_own()
         peer = self._followed.peers[node]
         if name == "dial":
             return [OpenLink(peer.contact, PURPOSE)]
         if name == "answer":
+            round = self._rounds.get(node)
+            if round is not None and round.is_listing:
+                round.done = True
+                return [Rejected(node, "no-answer"), *self._moved(round, [], now_ns)]
             self._end(node)
             peer.silent, peer.asked_ns = True, 0
             waiting = tuple(self._wanted.pop(node, ()))
@@ -389,6 +449,7 @@ class StorageSync:
     def _moved(self, round: Round, effects: list[Effect], now_ns: int) -> list[Effect]:
         """After any step of a round: is it over?"""
         self.replicated, round.replicated = self.replicated + round.replicated, 0
+        effects = effects + self._listed(round)
         if not round.done:
             return effects
         node = round.peer.node
@@ -406,7 +467,7 @@ class StorageSync:
         self._behind.met(node, round.through)
         if round.left:
             self._behind.opened(node, round.left, now_ns)
-        if round.nothing_kept:
+        if round.nothing_kept and not round.peer.named:
             self._parted(round.peer)
             wait_ns = self.config.not_kept_ns
             waiting = tuple(self._wanted.pop(node, ()))
@@ -446,6 +507,37 @@ class StorageSync:
             return []
         return [Store(encode(ComparedKey(node)), encode(note), _Noting())]
 
+    def _look_at_own(self) -> list[Effect]:
+        """How long is our own log where it has grown? A message may have been stored twice."""
+        again = SetTimer((OWN_HEADS, self.node), self.config.poll_ns)
+        grown = self._followed.copies.grown(self.config.polled_streams_max)
+        if not grown:
+            return [again]
+        return [again, Load(encode(AskHeads(0, grown, 0)), OWN_HEADS)]
+
+    def _looked_at_own(self, value: bytes | None) -> list[Effect]:
+        held = None if value is None else decode_answer(value)
+        if not isinstance(held, TellHeads):
+            return []  # the disk fails: perhaps not the next time
+        for place in held.places:
+            own = next((head for head in place.logs if head.log == held.own), None)
+            if own is not None:
+                at = (place.stream, place.partition)
+                self._followed.copies.looked_at(at, own.first, own.last)
+        return []
+
+    def _listed(self, round: Round) -> list[Effect]:
+        """Streams that a peer holds, and that we do not follow yet."""
+        listed, round.listed = round.listed, []
+        told: list[Effect] = []
+        for stream in listed:
+            if stream in self._streams or is_topic(stream):
+                continue
+            if len(self._streams) >= self.config.streams_max:
+                return [*told, Rejected(round.peer.node, "too-many-streams")]
+            told.append(Notify(StreamListed(stream)))
+        return told
+
     def _end(self, node: NodeId) -> None:
         round = self._rounds.pop(node, None)
         if round is not None:
@@ -459,7 +551,12 @@ class StorageSync:
         if self._answering.get(node, 0) >= self.config.answers_in_flight_max:
             return _refuse(node, question.request, "busy")
         untold: tuple[int, ...] = ()
-        if isinstance(question, AskHeads):
+        if isinstance(question, AskStreams):
+            # Which streams there are is told to those alone who are named for some of ours.
+            kept: tuple[StreamId, ...] = ()
+            if node not in self._followed.peers:
+                return _refuse(node, question.request, NOT_KEPT)
+        elif isinstance(question, AskHeads):
             asked = question.streams
             kept = tuple([s for s in asked if self._is_for(s, node)])
             if kept:
@@ -470,7 +567,7 @@ class StorageSync:
                 untold = tuple([at for at, may in enumerate(named) if not may])
         else:
             kept = (question.stream,) if self._is_for(question.stream, node) else ()
-        if not kept:
+        if not kept and not isinstance(question, AskStreams):
             return _refuse(node, question.request, NOT_KEPT)
         self._answering[node] = self._answering.get(node, 0) + 1
         return [Load(encode(question), _Answering(node, question.request, untold))]
@@ -483,6 +580,9 @@ class StorageSync:
     def _is_named(self, stream: StreamId, node: NodeId) -> bool:
         return any(contact.node == node for contact in self._peers_of(stream))
 
+    def _is_named_for(self, stream: StreamId, node: NodeId) -> bool:
+        return not is_topic(stream) and self._is_named(stream, node)
+
     def _answer(self, asked: _Answering, value: bytes | None) -> list[Effect]:
         left = self._answering.pop(asked.peer) - 1
         if left:
@@ -490,6 +590,9 @@ class StorageSync:
         answer = SyncRefused(asked.request, DISK_FAILED) if value is None else decode_answer(value)
         if isinstance(answer, TellHeads) and asked.untold:
             answer = msgspec.structs.replace(answer, untold=asked.untold)
+        if isinstance(answer, TellStreams):
+            streams = tuple([s for s in answer.streams if self._is_named_for(s, asked.peer)])
+            answer = msgspec.structs.replace(answer, streams=streams)
         return [Send(answer, (asked.peer,))]
 
 

@@ -22,6 +22,7 @@ from shoal.protocols.streams.history.messages import (
 
 POLLED_STREAMS_MAX = 256
 HEADS_MAX = 4_000
+LISTED_STREAMS_MAX = 256  # names of streams in one page of a list: 16 KB, mostly
 NOT_KEPT = "not-kept"
 
 Digest = Annotated[bytes, Meta(min_length=16, max_length=16)]
@@ -116,6 +117,25 @@ class TellMessages(msgspec.Struct, frozen=True, array_like=True, tag=25, gc=Fals
     rows: Annotated[tuple[SeqMessage, ...], Meta(max_length=PAGE_ROWS_MAX)]
 
 
+class AskStreams(msgspec.Struct, frozen=True, array_like=True, tag=27, gc=False):
+    """Which streams do you hold that I keep, too? Those after a number, as the store with this log
+    has numbered them; a store with another log begins anew."""
+
+    request: Count
+    log: LogId
+    after: Count
+
+
+class TellStreams(msgspec.Struct, frozen=True, array_like=True, tag=28, gc=False):
+    """A page of the list, up to a number; `own` is the answering node's log."""
+
+    request: Count
+    own: LogId
+    streams: Annotated[tuple[WireStreamId, ...], Meta(max_length=LISTED_STREAMS_MAX)]
+    last: Count
+    more: bool
+
+
 class SyncRefused(msgspec.Struct, frozen=True, array_like=True, tag=26, gc=False):
     """There is no answer: "not-kept", "busy", "no-such-log", "failed"."""
 
@@ -123,6 +143,6 @@ class SyncRefused(msgspec.Struct, frozen=True, array_like=True, tag=26, gc=False
     reason: Reason
 
 
-SYNC_QUESTIONS = (AskHeads, AskRows, AskMessages)
-SYNC_ANSWERS = (TellHeads, TellRows, TellMessages, SyncRefused)
+SYNC_QUESTIONS = (AskHeads, AskRows, AskMessages, AskStreams)
+SYNC_ANSWERS = (TellHeads, TellRows, TellMessages, TellStreams, SyncRefused)
 SYNC_MESSAGES = SYNC_QUESTIONS + SYNC_ANSWERS

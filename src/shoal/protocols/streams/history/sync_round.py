@@ -3,7 +3,8 @@
     heads -> our heads -> for each log we are behind in, in turn:
         rows -> which are lacking? -> messages -> signatures -> Store -> next log
 
-until nothing is left that the heads told of. The round is the token of its own slow work.
+until nothing is left that the heads told of; then the streams are listed that we may not have heard
+of. The round is the token of its own slow work.
 """
 
 from __future__ import annotations
@@ -30,18 +31,25 @@ from shoal.protocols.streams.history.sync_messages import (
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     PlaceHeads,
     SyncRefused,
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 from shoal.protocols.streams.history.tail import Lie, Page, Tail, page_of
 
-_ANSWER_OF: dict[type, type] = {AskHeads: TellHeads, AskRows: TellRows, AskMessages: TellMessages}
+_ANSWER_OF: dict[type, type] = {
+    AskHeads: TellHeads,
+    AskRows: TellRows,
+    AskMessages: TellMessages,
+    AskStreams: TellStreams,
+}
 
 Spot: TypeAlias = tuple[int, int]  # in a list of streams: which of them, and which partition
-Question: TypeAlias = AskHeads | AskRows | AskMessages
+Question: TypeAlias = AskHeads | AskRows | AskMessages | AskStreams
 
 
 class Round:
@@ -67,6 +75,8 @@ class Round:
         """Rows that were stored."""
         self.left: dict[StreamId, None] = {}
         """Streams of which something is left for the next round."""
+        self.listed: list[StreamId] = []
+        """Streams that the peer says it holds."""
         self.tails: deque[Tail] = deque()
         self.page: Page | None = None
         self._followed = followed
@@ -74,6 +84,8 @@ class Round:
         self._config = followed.config
         self._is_open = is_open
         self.streams = tuple(peer.streams) if streams is None else streams
+        # That may be asked for still; a reader waits for no list.
+        self._list_pages = followed.config.listed_pages_max if self.full else 0
         self._spot: Spot = (0, 0)  # heads are known of what lies before
         self._asked: Question | None = None
         self._told: TellHeads | None = None
@@ -106,6 +118,11 @@ class Round:
         tails = list(self.tails) if self.page is None else [*self.tails, self.page.tail]
         return sum(max(0, tail.target - max(tail.held_last, tail.passed_over)) for tail in tails)
 
+    @property
+    def is_listing(self) -> bool:
+        """All logs were gone through, and only the list of streams is asked for."""
+        return isinstance(self._asked, AskStreams)
+
     def begin(self, now_ns: int) -> list[Effect]:
         """The first question."""
         self._now_ns = now_ns
@@ -126,6 +143,8 @@ class Round:
         effects: list[Effect] = [CancelTimer(("answer", self.peer.node))]
         try:
             match message, asked:
+                case TellStreams(), _:
+                    effects.extend(self._list(message))
                 case TellHeads(), _:
                     effects.extend(self._heads(message))
                 case TellRows(), AskRows():
@@ -203,6 +222,9 @@ class Round:
         if self.tails:
             return self._ask(self.tails[0].ask(self.peer.request + 1, self._config.rows_max))
         streams = self._asked_streams()
+        peer = self.peer
+        if not streams and self._list_pages and (peer.named or not self.nothing_kept):
+            return self._ask(AskStreams(peer.request + 1, peer.listing, peer.listed))
         if not streams:
             self.done = True
             return []
@@ -223,6 +245,19 @@ class Round:
     def _asked_streams(self) -> tuple[StreamId, ...]:
         number = self._spot[0]
         return self.streams[number : number + self._config.polled_streams_max]
+
+    # Streams
+
+    def _list(self, told: TellStreams) -> list[Effect]:
+        peer = self.peer
+        before = peer.listed if told.own == peer.listing else 0
+        peer.listing, peer.listed = told.own, told.last
+        self.listed.extend(told.streams)
+        self._list_pages = self._list_pages - 1 if told.more else 0
+        if told.more and told.last <= before:
+            self._list_pages = 0  # or it would be asked for the same page without end
+            return [Rejected(peer.node, "no-list"), *self._next()]
+        return self._next()
 
     # Heads
 
@@ -258,9 +293,28 @@ class Round:
             spot = (spots.get(place.stream, len(spots)), place.partition)
             if begin <= spot <= end:
                 effects.extend(self._find_tails(place, ours.get(_at(place)), held.own))
+        self._count_copies(told, held, spots, begin, end)
         number, partition = end[0] + self._spot[0], end[1] + 1
         self._spot = (number, partition) if partition <= KEYS_PARTITION else (number + 1, 0)
+        for stream in streams[: self._spot[0] - number + end[0]]:
+            self._followed.copies.done(stream, self.peer.node)
         return [*effects, *self._next()]
+
+    def _count_copies(
+        self, told: TellHeads, held: TellHeads, spots: dict[StreamId, int], begin: Spot, end: Spot
+    ) -> None:
+        """How much of our own log has the peer?"""
+        theirs = {_at(place): place for place in told.places}
+        for place in held.places:
+            spot = (spots.get(place.stream, len(spots)), place.partition)
+            own = next((head for head in place.logs if head.log == held.own), None)
+            if own is None or not begin <= spot <= end:
+                continue
+            there = theirs.get(_at(place))
+            logs = () if there is None else there.logs
+            last = next((head.last for head in logs if head.log == held.own), 0)
+            at, peer = _at(place), self.peer.node
+            self._followed.copies.compared(at, own.first, own.last, peer, last)
 
     def _find_tails(self, theirs: PlaceHeads, ours: PlaceHeads | None, own: bytes) -> list[Effect]:
         peer, followed, at = self.peer, self._followed, _at(theirs)
@@ -295,13 +349,17 @@ class Round:
 
     # A page
 
+    def _wall_ns(self) -> int:
+        return self._followed.wall.read(self._now_ns)
+
     def _rows(self, asked: AskRows, told: TellRows) -> list[Effect]:
         tail = self.tails[0]
-        before, page = tail.passed_over, page_of(tail, asked, told, self._now_ns)
+        before, page = tail.passed_over, page_of(tail, asked, told, self._wall_ns())
         effects: list[Effect] = []
         if tail.due_ns:
             effects.append(Rejected(self.peer.node, "from-the-future"))
-            self._followed.rest(self.peer, tail.key, tail.due_ns, self._now_ns)
+            until_ns = self._now_ns + tail.due_ns - self._wall_ns()
+            self._followed.rest(self.peer, tail.key, until_ns, self._now_ns, by_wall=True)
         if page is None and before < tail.passed_over < tail.target:
             return self._next()  # all of these are too old: the next page
         if page is None:
@@ -354,6 +412,9 @@ class Round:
         if isinstance(asked, AskRows | AskMessages):
             self.left[asked.stream] = None
             return self._next() if isinstance(asked, AskMessages) else self._drop_tail()
+        if isinstance(asked, AskStreams):
+            self._list_pages = 0
+            return self._next()
         if reason == NOT_KEPT:
             self.nothing_kept = not self._told_some
             if self._is_open:  # or it may not want to say what it holds

@@ -30,10 +30,12 @@ from shoal.protocols.streams.history.sync_messages import (
     AskHeads,
     AskMessages,
     AskRows,
+    AskStreams,
     SyncRefused,
     TellHeads,
     TellMessages,
     TellRows,
+    TellStreams,
 )
 
 HistoryMessage = (
@@ -55,6 +57,8 @@ HistoryMessage = (
     | TellRows
     | AskMessages
     | TellMessages
+    | AskStreams
+    | TellStreams
     | SyncRefused
 )
 

@@ -1,0 +1,145 @@
+"""Which roles of a node work now: the checks behind `Node.readiness`, /ready, doctor and metrics.
+
+A node that is in no stream has no link to a tracker. So every 20 s one is dialled, and the link is
+let go again, until one of [[trackers]] has proven that it is the one that the file names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+from shoal.base.ids import NodeId, StreamId, show_node_id
+from shoal.kernel.contact import Contact
+from shoal.node.registry_role import RegistryRole
+from shoal.node.search_role import SearchRole
+from shoal.node.tasks import Tasks
+from shoal.node.topic_role import TopicRole
+from shoal.protocols.streams.node import StreamNode
+from shoal.runtime import RuntimeHost
+
+LOOK_S = 2.0  # between two looks for changes that the log tells of
+PROBE_S = 20.0  # between two dials of a tracker that no stream needs: a handshake is cheap
+PROBE_ANSWER_S = 6.0  # a dial takes 5 s at most
+POLL_S = 0.1  # between looks at whether a dial has been answered
+NAMED_MAX = 3  # streams that a reason names
+
+
+class NodeReadiness:
+    """Adds the checks of a node's own parts to its host's, and sees to what they need."""
+
+    def __init__(self, host: RuntimeHost) -> None:
+        self._host = host
+        self._tasks = Tasks()
+        self._answered = False
+        """Whether a tracker did, the last time that one was dialled."""
+
+    def start(self) -> None:
+        """Tell the log of changes from now on."""
+        self._tasks.start(self._watch())
+
+    async def close(self) -> None:
+        """Look no more."""
+        await self._tasks.close()
+
+    # Roles
+
+    def tracker(self, addresses: Sequence[str]) -> None:
+        """This node is a tracker."""
+
+        def check() -> str | None:
+            if not addresses:
+                return "nobody can reach this tracker: give it an address, as listen under [node]"
+            return None
+
+        self._host.readiness.add("tracker", check)
+
+    def streams(self, machine: StreamNode) -> None:
+        """This node takes part in streams: each has a tracker, or some tracker would take one."""
+        contacts = tuple(machine.trackers.ring.trackers.values())
+        self._host.readiness.add("streams", partial(self._check_streams, machine, contacts))
+        if all(contact.node != self._host.node for contact in contacts):
+            self._tasks.start(self._probe(contacts))
+
+    def dht(self, role: TopicRole) -> None:
+        """This node is part of the DHT, and of topics."""
+        self._host.readiness.add("dht", partial(self._check_dht, role))
+        self._host.readiness.add("dht", lambda: role.problem)
+
+    def search(self, role: SearchRole) -> None:
+        """This node is part of the search network."""
+        self._host.readiness.add("search", partial(self._check_search, role))
+
+    def registry(self, role: RegistryRole) -> None:
+        """This node asks a registry who may do what."""
+        self._host.readiness.add("registry", lambda: role.registry.problem)
+
+    # Checks
+
+    def _is_here(self, node: NodeId) -> bool:
+        return node == self._host.node or node in self._host.connections
+
+    def _check_streams(self, machine: StreamNode, contacts: Sequence[Contact]) -> str | None:
+        lost: list[StreamId] = []
+        for stream in machine.streams:
+            at = machine.trackers.at(stream)
+            if at is None or not self._is_here(at):
+                lost.append(stream)
+        if lost:
+            shown = ", ".join(lost[:NAMED_MAX])
+            if len(lost) > NAMED_MAX:
+                shown = f"{len(lost)} of {len(machine.streams)} streams ({shown}, ...)"
+            verb = "has" if len(lost) == 1 else "have"
+            return f"{shown} {verb} no tracker: {self._tried(contacts)}"
+        if machine.streams or self._answered or any(self._is_here(c.node) for c in contacts):
+            return None
+        return f"no tracker answers: {self._tried(contacts)}"
+
+    def _check_dht(self, role: TopicRole) -> str | None:
+        others = [one for one in role.bootstrap if one.node != self._host.node]
+        if len(role.dht.table) or (role.dht.ready and len(others) < len(role.bootstrap)):
+            return None  # one that others enter through works alone, too
+        if not others and role.dht.ready:
+            return None
+        return f"no other node of the DHT answers: {self._tried(others, '[[dht.bootstrap]]')}"
+
+    def _check_search(self, role: SearchRole) -> str | None:
+        if role.machine.joined:
+            return None
+        tried = self._tried(role.bootstrap, "[[search.bootstrap]]")
+        return f"this node has no place in the search network yet: {tried}"
+
+    def _tried(self, contacts: Sequence[Contact], section: str = "[[trackers]]") -> str:
+        """What went wrong with the first peer that was dialled in vain, and what to look at."""
+        for contact in contacts:
+            problem = self._host.dial_problem(contact.node)
+            if problem is not None:
+                return f"{show_node_id(contact.node)}: {problem}; is it as under {section}?"
+        return f"is one of {section} running?"
+
+    # Tasks
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self._host.readiness.log_changes()
+
+    async def _probe(self, contacts: Sequence[Contact]) -> None:
+        while True:
+            self._answered = await self._one_answers(contacts)
+            await asyncio.sleep(PROBE_S)
+
+    async def _one_answers(self, contacts: Sequence[Contact]) -> bool:
+        """Whether a tracker is there. A link that nobody claims is let go by the host."""
+        if any(self._is_here(contact.node) for contact in contacts):
+            return True
+        loop = asyncio.get_running_loop()
+        for contact in contacts:
+            self._host.dial(contact)
+            deadline_s = loop.time() + PROBE_ANSWER_S
+            while loop.time() < deadline_s and self._host.is_dialling(contact.node):
+                await asyncio.sleep(POLL_S)
+            if self._is_here(contact.node):
+                return True
+        return False

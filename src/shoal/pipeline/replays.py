@@ -1,0 +1,77 @@
+"""Whether a batch that comes again is the same batch.
+
+Spark notes the plan of a batch, with its source offsets, in the checkpoint before it runs it, and
+runs it again from that note. So the same note is the same batch. A checkpoint that was restored
+from an old copy has another note under that number, or none. Where the note cannot be read, the
+rows are compared, in whatever order tasks have them: a batch may be split otherwise when it runs
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import NamedTuple
+
+from shoal.base.outbox_requests import SOURCE_CHARS_MAX
+
+DIGEST_BYTES = 32
+MODULUS = 1 << 8 * DIGEST_BYTES
+PLAN_BYTES_MAX = 4 << 20  # a hundred sources with all their partitions
+HEAD_LINES = 2  # the format of Spark's note, and watermark, time and settings of the batch
+
+log = logging.getLogger("shoal.pipeline")
+
+
+class PlannedBatch(NamedTuple):
+    """Spark's note of a batch."""
+
+    plan: str = ""
+    """Its digest; empty if it could not be read."""
+    source: str = ""
+    """The source offsets where the batch ends, one line for each source."""
+
+
+class RowsDigest:
+    """A digest of rows that does not depend on their order: the sum of their digests."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.total = 0
+
+    def add(self, row: bytes) -> None:
+        """One more row, in bytes that no other row has."""
+        self.rows += 1
+        self.total += int.from_bytes(hashlib.sha256(row).digest())
+
+
+def shown_digest(total: int) -> str:
+    """A sum of digests as it is compared."""
+    return f"{total % MODULUS:0{2 * DIGEST_BYTES}x}"
+
+
+def planned_batch(checkpoint: str | None, batch: int) -> PlannedBatch:
+    """What a checkpoint says of a batch; empty if it cannot be read from here."""
+    if not checkpoint:
+        return PlannedBatch()
+    from shoal.pipeline.reading import resolve_folder
+
+    try:
+        system, folder, _ = resolve_folder(checkpoint.removeprefix("file:"))
+        with system.open_input_stream(f"{folder.rstrip('/')}/offsets/{batch}") as file:
+            raw: bytes = file.read(PLAN_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:  # Arrow's and ours are ValueErrors
+        log.info(
+            "the plan of batch %d cannot be read from %s (%s): a replay is known by its rows only",
+            batch,
+            checkpoint,
+            error,
+        )
+        return PlannedBatch()
+    lines = raw.decode(errors="replace").splitlines()
+    if len(raw) > PLAN_BYTES_MAX or len(lines) <= HEAD_LINES:
+        return PlannedBatch()
+    source = "\n".join(lines[HEAD_LINES:])
+    if len(source) > SOURCE_CHARS_MAX:
+        source = f"sha256:{hashlib.sha256(source.encode()).hexdigest()}"
+    return PlannedBatch(hashlib.sha256(raw).hexdigest(), source)
