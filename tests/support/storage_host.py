@@ -48,6 +48,7 @@ class StorageHost(FakeHost):
         permits: Permits = lambda _: False,
         signed: Callable[[Verify], bool] = is_signed,
         trackers: Sequence[NodeId] = (),
+        holds: Callable[[StreamId], bool] | None = None,
     ) -> None:
         """`signed` checks signatures: with topics they are real ones."""
         self._signed = signed
@@ -72,6 +73,7 @@ class StorageHost(FakeHost):
             self.sync.missed,
             self.sync.stored,
             lambda peer: peer in trackers,
+            holds=holds,
             replicas=self.sync.replicas,
         )
         self.exchange: Callable[[], bool] = lambda: False
