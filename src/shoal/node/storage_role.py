@@ -216,7 +216,18 @@ class StorageRole:
 
     def _check(self) -> str | None:
         problem = self.problem
-        return None if problem is None else f"nothing can be stored: {problem}"
+        if problem is not None:
+            return f"nothing can be stored: {problem}"
+        # One that is away is no reason: this node cannot change that, and readers are told.
+        new = [one for one in self.sync.progress() if one.linked and one.uncompared]
+        if not new:
+            return None
+        rows, node = sum(one.rows_behind for one in new), show_node_id(new[0].node)
+        return (
+            f"this storage node is behind, and catches up by itself: {new[0].uncompared:,} of"
+            f" {new[0].streams:,} streams were not compared with {node} yet, {rows:,} rows are"
+            " on their way"
+        )
 
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:
