@@ -302,7 +302,7 @@ def test_history_that_may_lack_some_does_not_end_like_all_of_it(tmp_path: Path) 
                     assert numbers(await client.lines("")) == [0, 1, 2]
                     id = show_node_id(two.id)
                 url = f"{client.address}/streams/{STREAM}/messages"
-                lines = []
+                lines: list[Any] = []
                 async with client.session.get(url) as answer:
                     assert answer.status == 200
                     while not lines or "error" not in lines[-1]:

@@ -98,14 +98,14 @@ def test_a_storage_node_that_died_is_missed_until_it_is_back(tmp_path: Path) -> 
 def test_a_new_storage_node_does_not_say_that_there_is_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         town = StorageTown(tmp_path, "one", "two", stream=STREAM)
-        async with AsyncExitStack() as stack, town.open("tracker"):
-            publisher = await stack.enter_async_context(town.open())
-            stream = await publisher.open_stream(STREAM)
-            async with town.open("one"):
+        async with town.open("tracker"):
+            async with town.open("one"), town.open() as publisher:
+                stream = await publisher.open_stream(STREAM)
                 for number in range(3):
                     await stream.publish(number, durable=True)
-            # The only one that has them is gone: one that never met it has nothing to say.
-            async with town.open("two") as two:
+            # All that have them are gone: one that never met them has nothing to say.
+            async with town.open("two") as two, town.open() as reader:
+                stream = await reader.open_stream(STREAM)
                 for what in ((), (Last(10),)):
                     found, read = await read_all(stream, *what)
                     assert found == []

@@ -332,3 +332,18 @@ def test_an_answer_is_as_new_as_the_question_of_whoever_gave_it() -> None:
         library.advance(S_NS)
     assert library.rows == MESSAGES
     assert [question.since_ns for question in keeper.asked][:1] == [0]
+
+
+@pytest.mark.parametrize("step_s", [3_600, -3_600])
+@pytest.mark.parametrize("when", ["compared", "asked"])
+def test_a_wrong_clock_makes_it_speak_for_less_and_never_for_more(
+    pair: Pair, step_s: int, when: str
+) -> None:
+    bob = pair.hosts[BOB]
+    bob.sync.wall.offset_ns = step_s * S_NS if when == "compared" else 0
+    pair.connect(ALICE, BOB)
+    pair.run(3)
+    compared_ms = bob.time_ns // MS_NS
+    pair.disconnect(ALICE, BOB)
+    bob.sync.wall.offset_ns = step_s * S_NS if when == "asked" else 0
+    assert until_ms(ask(bob, WHOLE)) <= compared_ms

@@ -9,6 +9,7 @@ reached, or gives nothing: a node that is alone answers with what it has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS
@@ -60,6 +61,11 @@ class Behind:
         self._until_ns[node] = max(until_ns, self._until_ns.get(node, 0))
 
 
+class _Moment(NamedTuple):
+    at_ns: int  # monotonic
+    time_ns: int  # the time of day, as the clock said then
+
+
 class Comparisons:
     """Up to when what other storage nodes have of each stream is here, too.
 
@@ -71,35 +77,42 @@ class Comparisons:
 
     def __init__(self, wall: WallClock) -> None:
         self._wall = wall
-        self._at_ns: dict[NodeId, dict[StreamId, int]] = {}  # monotonic
+        self._moments: dict[NodeId, dict[StreamId, _Moment]] = {}
 
     def compared(self, node: NodeId, at_ns: Mapping[StreamId, int]) -> None:
         """Nothing is missing here of what a node had of these streams at these times."""
-        known = self._at_ns.setdefault(node, {})
+        known = self._moments.setdefault(node, {})
         for stream, moment_ns in at_ns.items():
-            known[stream] = max(moment_ns, known.get(stream, 0))
+            before = known.get(stream)
+            if before is None or before.at_ns < moment_ns:
+                known[stream] = _Moment(moment_ns, self._wall.read(moment_ns))
 
     def at_ns(self, node: NodeId, stream: StreamId) -> int:
         """When that was last so; 0 if it never was."""
-        return self._at_ns.get(node, {}).get(stream, 0)
+        moment = self._moments.get(node, {}).get(stream)
+        return 0 if moment is None else moment.at_ns
 
     def until_ms(self, node: NodeId, stream: StreamId) -> int:
-        """The same as the time of day. It is read from the clock as that is now: a clock that was
-        wrong at the comparison says nothing wrong of it later."""
-        at_ns = self.at_ns(node, stream)
-        return max(0, self._wall.read(at_ns) // MS_NS) if at_ns else 0
+        """The same as the time of day; 0 if it never was."""
+        moment = self._moments.get(node, {}).get(stream)
+        return 0 if moment is None else self._time_of(moment) // MS_NS
 
     def note(self, node: NodeId) -> Compared:
         """What is to be known of a node after a restart."""
-        moments: dict[int, list[StreamId]] = {}
-        for stream, at_ns in self._at_ns.get(node, {}).items():
-            moments.setdefault(max(0, self._wall.read(at_ns)), []).append(stream)
-        return Compared(tuple([(at_ns, tuple(names)) for at_ns, names in moments.items()]))
+        times: dict[int, list[StreamId]] = {}
+        for stream, moment in self._moments.get(node, {}).items():
+            times.setdefault(self._time_of(moment), []).append(stream)
+        return Compared(tuple([(at_ns, tuple(names)) for at_ns, names in times.items()]))
 
     def noted(self, node: NodeId, note: Compared, now_ns: int) -> None:
         """What was noted before a restart; what is known by now is newer."""
-        known = self._at_ns.setdefault(node, {})
-        for wall_ns, streams in note.at_ns:
-            at_ns = min(wall_ns - self._wall.read(0), now_ns - 1)
+        known = self._moments.setdefault(node, {})
+        for time_ns, streams in note.at_ns:
+            at_ns = min(time_ns - self._wall.read(0), now_ns - 1)
             for stream in streams:
-                known.setdefault(stream, max(1, at_ns))
+                known.setdefault(stream, _Moment(max(1, at_ns), time_ns))
+
+    def _time_of(self, moment: _Moment) -> int:
+        """The earlier one of what the clock said then, and of what it says of that moment now: one
+        of the two may be wrong, and too early is no lie."""
+        return max(0, min(moment.time_ns, self._wall.read(moment.at_ns)))

@@ -47,7 +47,13 @@ NOT_HERE = (NOT_KEPT, EXPIRED, NO_SUCH_LOG)  # refusals that asking again does n
 BUSY = "busy"
 NOTHING = "nothing"
 UNHEARD = "unheard"  # it does not speak for a storage node that did not answer
+NOT_COMPARED = "not-compared"  # it answers, but no answer speaks for it and for all others
 AWAY = "away"  # it did not answer another read a moment ago
+
+
+def _why_unheard(said: str | None) -> str:
+    """It may have answered, and then the answer was not that of all, either."""
+    return NOT_COMPARED if said in (None, UNHEARD, BEHIND) else str(said)
 
 
 class Sink(msgspec.Struct, frozen=True):
@@ -309,7 +315,7 @@ class Reading:
     def _end_whole(self) -> list[Effect]:
         """All that was to be had was told: is it all that there is?"""
         unheard = [
-            Unheard(node, until_ms, self._said.get(node, UNHEARD))
+            Unheard(node, until_ms, _why_unheard(self._said.get(node)))
             for node, until_ms in self._unheard.items()
             if node not in self._nothing
         ]
