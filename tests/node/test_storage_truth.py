@@ -6,12 +6,16 @@ import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from shoal import HistoryIncomplete, HistoryUnavailable
-from shoal.base.ids import show_node_id
+from shoal import HistoryIncomplete, HistoryUnavailable, connect
+from shoal.base.ids import StreamId, show_node_id
+from shoal.cli.gateway_doors import doors_of
+from shoal.gateway.doors import INCOMPLETE, Gap
 from shoal.node import Last, Node
+from shoal.protocols.streams.history.sync import Progress
 from tests.node.network import PATIENCE_S
 from tests.node.storage import StorageTown
 from tests.transport.recorder import until
@@ -126,5 +130,81 @@ def test_a_stream_of_which_no_storage_node_has_heard_is_not_kept(tmp_path: Path)
                 HistoryUnavailable, match="none of its storage nodes has heard of it"
             ):
                 await read_all(stream)
+
+    asyncio.run(main())
+
+
+def test_the_api_without_async_says_it_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", stream=STREAM)
+        async with town.open("tracker"), town.open("one"):
+            async with town.open("two") as two, town.open() as publisher:
+                stream = await publisher.open_stream(STREAM)
+                for number in range(3):
+                    await stream.publish(number, durable=2)
+                id = show_node_id(two.id)
+            await asyncio.to_thread(blocking, town, id)
+
+    def blocking(town: StorageTown, id: str) -> None:
+        with connect(town.network()) as node:
+            stream = node.open_stream(STREAM)
+            with stream.read() as read:
+                assert not read.complete, "it is being read"
+                with pytest.raises(HistoryIncomplete):
+                    read.raise_if_incomplete()
+                assert [message.content for message in read] == [0, 1, 2]
+                assert not read.complete
+                assert [missing.node for missing in read.missing] == [id]
+                assert id in str(read.problem)
+            with stream.subscribe(Last(2), timeout=2) as messages:
+                assert [message.content for message in messages] == [1, 2]
+                assert not messages.complete
+                assert [missing.node for missing in messages.missing] == [id]
+            with stream.subscribe(timeout=0.1) as messages:
+                assert messages.complete, "no history was wanted"
+
+    asyncio.run(main())
+
+
+def test_subscribers_of_a_gateway_are_told_of_a_gap(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", stream=STREAM)
+        async with town.open("tracker"), town.open("one"), town.open() as node:
+            stream = await node.open_stream(STREAM)
+            async with town.open("two"):
+                await stream.publish(0, durable=2)
+            door = doors_of(node).streams
+            assert door is not None
+            async with door.subscribe(StreamId(STREAM), "earliest") as messages:
+                async with asyncio.timeout(PATIENCE_S):
+                    told = [await anext(messages)]
+                    await asyncio.sleep(0.5)
+                    await stream.publish(1)
+                    told.append(await anext(messages))
+            assert [one.content for one in told] == [0, 1]
+            assert [one.gap_before for one in told if one.gap_before] == [Gap(None, INCOMPLETE)]
+
+    asyncio.run(main())
+
+
+def test_a_storage_node_that_catches_up_is_not_ready_and_says_how_far_it_is(
+    tmp_path: Path,
+) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", stream=STREAM)
+        async with town.open("tracker"), town.open("one") as one, town.open("two") as two:
+            assert one.storage is not None
+            async with asyncio.timeout(PATIENCE_S):
+                while one.storage.behind is not None:
+                    await asyncio.sleep(0.05)
+            behind = (Progress(two.id, True, 3, 2, 1_234_567),)
+            with mock.patch.object(one.storage.sync, "progress", return_value=behind):
+                assert not one.readiness.ready
+                assert any("1,234,567 rows" in problem for problem in one.readiness.problems)
+                assert show_node_id(two.id) in str(one.storage.behind)
+            away = (Progress(two.id, False, 3, 2, 0),)
+            with mock.patch.object(one.storage.sync, "progress", return_value=away):
+                assert not any("behind" in problem for problem in one.readiness.problems)
+                assert "which is away" in str(one.storage.behind)
 
     asyncio.run(main())
