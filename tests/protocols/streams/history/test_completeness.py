@@ -347,3 +347,12 @@ def test_a_wrong_clock_makes_it_speak_for_less_and_never_for_more(
     pair.disconnect(ALICE, BOB)
     bob.sync.wall.offset_ns = step_s * S_NS if when == "asked" else 0
     assert until_ms(ask(bob, WHOLE)) <= compared_ms
+
+
+def test_one_that_asks_is_there_and_is_compared_at_once(pair: Pair) -> None:
+    bob = pair.hosts[BOB]
+    bob.dial_failed(ALICE, "refused")
+    keep(pair.hosts[ALICE], 1)
+    pair.connect(ALICE, BOB)  # she has dialled: his own turn comes in 5 s at the earliest
+    pair.run(2)
+    assert until_ms(ask(bob, WHOLE)) == EVERYTHING

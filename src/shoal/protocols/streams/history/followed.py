@@ -25,6 +25,8 @@ class Peer(msgspec.Struct, eq=False):
     request: int = 0
     """The number of our last question to it."""
     linked: bool = False
+    resting: bool = False
+    """Its link was lost, and is dialled again after a pause, or when the peer asks something."""
     asked_ns: int = 0
     """When it was asked what it has not answered yet."""
     silent: bool = False

@@ -351,7 +351,10 @@ class StorageSync:
     def _link_lost(self, node: NodeId, now_ns: int) -> list[Effect]:
         self._end(node)
         waiting = tuple(self._wanted.pop(node, ()))
-        self._parted(self._followed.peers[node])
+        self._due.pop(node, None)
+        peer = self._followed.peers[node]
+        peer.resting = True
+        self._parted(peer)
         wait_ns = self.config.retry_ns + self._rng.randrange(self.config.retry_ns)
         return [
             CancelTimer(("answer", node)),
@@ -373,6 +376,7 @@ class StorageSync:
             return self._look_at_own()
         peer = self._followed.peers[node]
         if name == "dial":
+            peer.resting = False
             return [OpenLink(peer.contact, PURPOSE)]
         if name == "answer":
             round = self._rounds.get(node)
@@ -570,7 +574,16 @@ class StorageSync:
         if not kept and not isinstance(question, AskStreams):
             return _refuse(node, question.request, NOT_KEPT)
         self._answering[node] = self._answering.get(node, 0) + 1
-        return [Load(encode(question), _Answering(node, question.request, untold))]
+        work = Load(encode(question), _Answering(node, question.request, untold))
+        return [work, *self._back(node)]
+
+    def _back(self, node: NodeId) -> list[Effect]:
+        """A peer that was away asks: its link is up."""
+        peer = self._followed.peers.get(node)
+        if peer is None or not peer.resting:
+            return []
+        peer.resting = False
+        return [CancelTimer(("dial", node)), OpenLink(peer.contact, PURPOSE)]
 
     def _is_for(self, stream: StreamId, node: NodeId) -> bool:
         if stream not in self._streams:
