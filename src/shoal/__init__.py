@@ -20,6 +20,7 @@ with shoal.connect("shoal.toml") as node:  # the same without async, for scripts
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.errors import (
+    ClockWrong,
     ConfigError,
     HistoryIncomplete,
     HistoryUnavailable,
@@ -91,6 +92,7 @@ __all__ = [
     "BlockingNode",
     "BlockingStream",
     "BlockingTopic",
+    "ClockWrong",
     "ConfigError",
     "DataHit",
     "DataSighting",

@@ -17,6 +17,7 @@ from shoal.base.units import S_NS
 from shoal.gateway import log_reading
 from shoal.identity.stream_message import decode_body
 from shoal.storage.config import StoreConfig
+from shoal.storage.layout import place_of, tail_of
 from tests.support.log_server import ALICE, BOB, START_MS, STREAM, LogServer, signed
 
 HOUR_NS = 3_600 * S_NS
@@ -218,3 +219,26 @@ def test_a_place_is_of_one_log_and_a_node_may_begin_another(server: LogServer) -
     rest = decode_rows(ask(server, f"?format=msgpack&log={new}&minus={old}:300"))
     numbers = [decode_body(row.signed).id.timestamp_ms - START_MS for row in rest.rows]
     assert numbers == list(range(600, 1000))
+
+
+def damage(server: LogServer, number: int) -> None:
+    """A byte of a message is another one on disk."""
+    kept = server.store._database.tables.messages
+    key = place_of(0, 0) + tail_of(signed(number).id)
+
+    def work(txn: Any) -> None:
+        value = txn.get(key, db=kept)
+        txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=kept)
+
+    server.store._database.write(work)
+
+
+def test_a_damaged_row_is_told_and_what_follows_comes(server: LogServer) -> None:
+    server.append([signed(number) for number in range(864)])
+    damage(server, 255)
+    got = page(server)
+    assert seqs(got) == [seq for seq in range(1, 865) if seq != 256]
+    assert (got.damaged, got.through) == ([256], 864)
+    shown = said(server, f"?log={server.store.log}&after=250&limit=10")
+    assert [row["seq"] for row in shown["rows"]] == [251, 252, 253, 254, 255, 257, 258, 259, 260]
+    assert (shown["damaged"], shown["through"]) == ([256], 260)

@@ -24,6 +24,7 @@ from shoal.node.network_file import (
     TrackerSection,
     load_network_file,
 )
+from shoal.storage.layout import place_of
 from tests.gateway.client import open_gateway
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.network import PATIENCE_S, Town, in_town, run
@@ -97,7 +98,7 @@ def test_a_node_without_its_tracker_is_not_ready() -> None:
             await until(lambda: node.readiness.ready)
             answer = await client.get("/ready")
             assert (answer["ready"], answer["problems"]) == (True, [])
-            assert [one["role"] for one in answer["roles"]] == ["streams", "gateway"]
+            assert [one["role"] for one in answer["roles"]] == ["streams", "clock", "gateway"]
             stream = await node.create_stream("/x")
             await node.join(stream.id)
             assert (await client.get("/ready"))["ready"]
@@ -125,6 +126,26 @@ def test_a_node_that_cannot_store_is_not_ready() -> None:
             answer = await client.get("/ready", 503)
             assert answer["problems"] == ["storage: nothing can be stored: no room"]
             assert b'shoal_role_ready{role="storage"} 0.0' in client.gateway.metrics.text()
+
+    in_archive(scenario)
+
+
+def test_a_node_with_damaged_rows_is_not_ready_and_counts_them() -> None:
+    async def scenario(town: Archive) -> None:
+        (keeper,) = town.storage
+        assert keeper.storage is not None
+        async with open_gateway(keeper) as client:
+            keeper.storage.store.damage.note(place_of(0, 0), 5)
+            answer = await client.get("/ready", 503)
+            assert "1 damaged rows in" in answer["problems"][0]
+            assert answer["problems"] == [f"storage: {keeper.storage.problem}"]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                text = await response.text()
+            assert "shoal_storage_damaged_rows 1.0" in text
+            keeper.storage.store.damage.mend(place_of(0, 0), 5)
+            assert (await client.get("/ready"))["ready"]
+            async with client.session.get(client.gateway.address + "/metrics") as response:
+                assert "shoal_storage_mended_total 1.0" in await response.text()
 
     in_archive(scenario)
 

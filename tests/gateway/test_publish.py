@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -11,6 +12,7 @@ import pytest
 
 from shoal.base.errors import StreamUnavailable
 from shoal.base.ids import StreamId, show_node_id
+from shoal.cli.gateway_opening import gauges_of
 from shoal.gateway import bodies as gateway_bodies
 from shoal.gateway import feeds as gateway_feeds
 from shoal.gateway.config import LINES_MAX, SUBSCRIBER_QUEUE_BYTES_MAX
@@ -21,6 +23,7 @@ from tests.gateway.client import open_gateway
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.disorder import send_in_order
 from tests.node.network import Town, contents, in_town, run, take
+from tests.node.storage import StorageTown, until_stored
 from tests.transport.recorder import until
 
 JSON, NDJSON, TEXT, BINARY = (
@@ -318,3 +321,27 @@ def test_a_body_is_what_its_type_says() -> None:
     assert contents_of(NDJSON, b'1\n"two"\n\n') == [1, "two"]
     assert contents_of("text/csv", b"a,b") == ["a,b"]
     assert contents_of("image/png", b"\x89") == [b"\x89"]
+
+
+def test_a_durable_message_without_storage_is_waited_for_under_its_id(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        async with town.open("tracker"), town.open() as node, open_gateway(node) as client:
+            stream = await node.open_stream("0x" + "ab" * 20 + "/x")
+            path = f"/streams/{stream.id}/messages"
+            answer = await client.post(f"{path}?durable=1", "1", JSON, 503)
+            assert "tries again" in answer["error"]
+            place = json.dumps(answer["message"])
+            many = await client.post(f"{path}?durable=1", "2\n3", NDJSON, 503)
+            assert many["published"] == 0
+            assert many["message"]["timestamp_ms"] >= answer["message"]["timestamp_ms"]
+            await client.post(f"{path}/retry", "{}", JSON, 400)
+            assert [gauge.value for gauge in gauges_of(node)] == [2, 0]
+            async with town.open("one") as keeper:
+                kept = await client.post(f"{path}/retry", place, JSON, 200)
+                assert kept == {"messages": [answer["message"]]}
+                await until_stored(keeper, 2)
+            stranger = place.replace(str(answer["message"]["timestamp_ms"]), "1")
+            await client.post(f"{path}/retry", stranger, JSON, 404)
+
+    run(main())

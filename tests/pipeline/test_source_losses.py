@@ -25,11 +25,14 @@ from shoal.base.offsets import Offset, PartitionOffset, format_offset
 from shoal.base.units import S_NS
 from shoal.pipeline.sources import leases
 from shoal.pipeline.sources.batch import BatchReader, RangePartition
+from shoal.pipeline.sources.client import RowsDamaged
 from shoal.pipeline.sources.filters import Pushed
 from shoal.pipeline.sources.leases import LeaseKeeper
 from shoal.pipeline.sources.ranges import LogRange, RowFilter, ranges_to
+from shoal.pipeline.sources.stream import StreamReader
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.storage.rows import ReplicaRow
+from tests.gateway.test_log import damage
 from tests.support.log_server import START_MS, STREAM, LogServer, signed
 from tests.support.source_reads import Query, options, rows_of
 from tests.transport.recorder import until
@@ -163,6 +166,48 @@ def test_a_stream_that_nobody_keeps_is_named(tmp_path: Path) -> None:
         assert query.at == Offset()
 
 
+def keeper_of_all(folder: Path) -> LogServer:
+    """It keeps whatever comes, as `"*"` says; no stream is named."""
+    return LogServer(folder, keeps=lambda stream: True, names=lambda stream: False)
+
+
+def test_a_misspelt_stream_is_no_empty_table(tmp_path: Path) -> None:
+    with keeper_of_all(tmp_path / "c") as server:
+        server.append(signed(n) for n in range(3))
+        typo = {"stream": STREAM.replace("vehicles", "vehicels")}
+        with pytest.raises(NotFound, match=r"no stream .*vehicels.*allowMissing"):
+            BatchReader(options(server, **typo, endingOffsets="latest")).partitions()
+        live = StreamReader(options(server, **typo))
+        with pytest.raises(NotFound, match=r"no stream .*vehicels.*allowMissing"):
+            live.initialOffset()
+        live.stop()
+        assert len(BatchReader(options(server, endingOffsets="latest")).partitions()) == 1
+
+
+def test_a_stream_that_is_still_to_come_is_waited_for_if_that_is_wanted(tmp_path: Path) -> None:
+    with keeper_of_all(tmp_path / "c") as server:
+        query = Query(server, allowMissing="true", startingOffsets="earliest")
+        batch = options(server, allowMissing="true", endingOffsets="latest")
+        assert BatchReader(batch).partitions() == []
+        query.run()
+        assert query.got == []
+        server.append([signed(0)])
+        query.run()
+        assert query.got == [0]
+
+
+def test_a_server_that_is_away_may_know_the_stream(tmp_path: Path, a: LogServer) -> None:
+    a.append([signed(0)])
+    a.die()
+    with keeper_of_all(tmp_path / "c") as server:
+        with pytest.raises(HistoryUnavailable, match="it knows no such stream"):
+            Query(server, a).run()
+        a.start()
+        query = Query(server, a, startingOffsets="earliest")
+        query.run()
+        assert query.got == [0]
+
+
 def test_servers_that_are_away_are_named(a: LogServer) -> None:
     a.append([signed(0)])
     a.die()
@@ -247,6 +292,23 @@ def test_a_query_waits_for_what_the_others_have_of_the_old_log(tmp_path: Path) -
             restored.store.append_replica(old, STREAM, 0, rows, time_ns())
             query.run()
             assert query.got == list(range(9))
+
+
+def test_a_damaged_row_is_read_from_another_server_or_told(a: LogServer, b: LogServer) -> None:
+    a.append(signed(n) for n in range(10))
+    b.follow(a)
+    damage(a, 4)
+    query = Query(a, b)
+    query.at = Offset({0: PartitionOffset(a.store.log, 0)})
+    query.run()
+    assert query.got == list(range(10))
+    alone = Query(a)
+    with pytest.raises(RowsDamaged, match=r"rows 5 of log .* are damaged at .*failOnDataLoss"):
+        alone.run()
+    assert alone.got == []
+    alone.options = options(a, failOnDataLoss="false")
+    alone.run()
+    assert alone.got == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
 
 # Batches up to "latest"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from shoal.storage.layout import place_of, tail_of
+from shoal.storage.store import Store
 from tests.support.storage_network import STREAM, StorageNetwork, whole_log
 
 PARTITIONS = (0, 1)
@@ -77,3 +80,55 @@ def test_a_new_storage_node_is_filled_by_the_others(tmp_path: Path, seed: int) -
         same_everywhere(net)
         assert newcomer.machines[2].replicated == 1500  # type: ignore[attr-defined]
         assert net.stores[0].heads(STREAM, 0)[net.stores[1].log].last == 750
+
+
+def damage(store: Store, seqs: list[int], partition: int = 0) -> None:
+    """A byte of each of these messages is another one."""
+    rows = [row for row in whole_log(store, store.log, partition) if row.seq in seqs]
+    kept = store._database.tables.messages
+
+    def work(txn: Any) -> None:
+        for row in rows:
+            key = place_of(0, partition) + tail_of(row.id)
+            value = txn.get(key, db=kept)
+            txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=kept)
+
+    store._database.write(work)
+
+
+def test_damaged_rows_are_fetched_from_another_storage_node(tmp_path: Path, seed: int) -> None:
+    with StorageNetwork(seed, tmp_path) as net:
+        net.start()
+        sim = net.simulation
+        for number in range(300):
+            sim.at_s(5 + number * 0.02, partial(net.publish, number, number % 2, 400))
+        sim.run_until_s(30)
+        hurt = net.stores[0]
+        damage(hurt, [5, 6, 70])
+        assert len(net.ids(hurt, PARTITIONS)) == 297, "reading notices"
+        sim.run_until_s(45)
+        assert (hurt.damage.mended, hurt.damage.problem) == (3, None)
+        sim.check_quiet()
+        same_everywhere(net)
+
+
+def test_a_follower_does_not_stop_at_rows_that_are_damaged(tmp_path: Path, seed: int) -> None:
+    """The newcomer has no other source: what is left of the log comes all the same."""
+    with StorageNetwork(seed, tmp_path) as net:
+        newcomer = net.storage.pop()
+        net.start()
+        sim = net.simulation
+        for number in range(300):
+            sim.at_s(5 + number * 0.02, partial(net.publish, number, number % 2, 400))
+        sim.run_until_s(100)
+        hurt, other = net.stores
+        bad = [row.id for row in whole_log(hurt, hurt.log) if row.seq in (5, 70)]
+        damage(hurt, [5, 70])
+        net.start_storage(newcomer)
+        sim.run_until_s(130)
+        assert net.ids(other, PARTITIONS) == set(net.published) - set(bad)
+        page = other.log_read(hurt.log, STREAM, 0, 0, 1000)
+        assert page.through == page.head.last == 150
+        assert [lost.seq for lost in page.damaged] == [5, 70]
+        assert other.damage.problem is None, "it is the other one's damage"
+        other.check_invariants()

@@ -207,7 +207,7 @@ def test_pages_put_together_are_what_an_iterator_gives(
         found: list[Any] = []
         after = None
         while True:
-            rows, after = store.page(
+            rows, after, _ = store.page(
                 STREAM,
                 0,
                 limits,

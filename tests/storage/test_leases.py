@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from shoal.base.errors import NotFound, OffsetExpired, UsageError
-from shoal.base.units import S_NS
+from shoal.base.units import MIB, S_NS
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.rows import Lease, LogHead, LogId
 from tests.storage.stage import (
@@ -110,3 +111,28 @@ def test_what_cannot_be_leased(tmp_path: Path) -> None:
         # Expired ones make room.
         store.lease(lease(store.log, 2, holder="another"), START_NS + 50)
         assert [held.holder for held in store.leases()] == ["another"]
+
+
+def test_a_lease_costs_other_streams_nothing(tmp_path: Path) -> None:
+    """Without leases and with them, the same rows of others are left."""
+    config = StoreConfig(retention=Retention(age_ns=None, size_bytes_max=MIB))
+    left, sizes = [], []
+    for name, leases in (("a", False), ("b", True)):
+        with open_store(tmp_path / name, config) as store:
+            for number in range(40):
+                stream = STREAM if number % 4 else OTHER
+                batch = [message(number, n, stream=stream, content=b"x" * 900) for n in range(50)]
+                store.append(batch, START_NS + number)
+                if leases and number > 1:  # as often as it likes, from the first row on
+                    with suppress(OffsetExpired):
+                        store.lease(lease(store.log, 0, S_NS), START_NS)
+                while store.retain(START_NS + number).more:
+                    pass
+            store.check_invariants()
+            left.append([store.heads(stream, 0) for stream in (OTHER, STREAM)])
+            sizes.append(store.info().size_bytes)
+    (without, own_without), (beside, own) = [[list(held.values()) for held in one] for one in left]
+    assert without[0].first < without[0].last, "some rows of others are left"
+    assert beside == without
+    assert own == own_without
+    assert max(sizes) <= MIB

@@ -31,7 +31,6 @@ from tests.storage.stage import (
     START_NS,
     STREAM,
     ids_of,
-    log_rows,
     message,
     messages,
     open_store,
@@ -237,29 +236,6 @@ def test_damaged_pages_are_found_before_they_are_trusted(tmp_path: Path, seed: i
             with pytest.raises(StoreDamaged, match=f"{file} is damaged"):
                 open_store(tmp_path / "a")
     assert found >= 30, "some pages are free, or the inner part of a large value"
-
-
-def test_a_message_that_rotted_is_not_given_out(tmp_path: Path) -> None:
-    file = filled(tmp_path / "a")
-    raw = bytearray(file.read_bytes())
-    rotten = message(250, content=b"x" * 300)
-    place = raw.find(rotten.signed) + 200
-    while (more := raw.find(rotten.signed, place)) > 0:  # also in pages of an earlier state
-        place = more + 200
-    raw[place] ^= 1
-    file.write_bytes(raw)
-    with open_store(tmp_path / "a") as store:
-        for read in (
-            lambda: ids_of(store.range(STREAM, 0)),
-            lambda: list(log_rows(store, store.log)),
-            lambda: list(store.get([rotten.id])),
-            # A copy that came again would look like equivocation, and its publisher be accused.
-            lambda: store.append([rotten], START_NS),
-            store.check_invariants,
-        ):
-            with pytest.raises(StoreDamaged, match=rf"{file} holds a message .* as it was written"):
-                read()
-        assert len(store.log_read(store.log, STREAM, 0, 300, 100).rows) == 100
 
 
 # Room

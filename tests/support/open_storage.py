@@ -172,6 +172,10 @@ class OpenStorage:
             self.join(node, number)
         node.command(STREAMS, Publish(stream, b"%d" % number), token=durable)
 
+    def hand_in(self, node: SimNode, id: MessageId) -> None:
+        """A publisher has storage keep what it published long before."""
+        node.command(HISTORY, KeepDurably(id.stream, self.signed[id]), id)
+
     def _published(self, node: SimNode, event: Any) -> None:
         if isinstance(event, PublishAccepted):
             self.signed[event.id] = event.signed

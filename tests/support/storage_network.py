@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from shoal.base.ids import MessageId, StreamId
 from shoal.base.units import MS_NS
@@ -79,14 +79,14 @@ class StorageNetwork:
                 folder / f"store-{number}", SeededEntropy(f"{seed} {number}"), store_config
             )
             self.stores.append(self._closing.enter_context(store))
-            make = partial(self._make_storage, key)
+            make = partial(self._make_storage, key, store)
             node = self.simulation.add_node(key.address, make, role="storage")
             node.disk = StoreDisk(store)
             node.disk_ns = 100 * MS_NS  # a slow one: batches are few, for their syncs are real
             node.listeners.append(partial(self._arrived, node))
             self.storage.append(node)
 
-    def __enter__(self) -> StorageNetwork:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -105,9 +105,15 @@ class StorageNetwork:
         ring = TrackerRing([self._tracker])
         return [StreamNode(node.id, ring, key.sign, str(node.incarnation), rng)]
 
-    def _make_storage(self, key: PrivateKey, node: SimNode) -> list[Machine]:
+    def _make_storage(self, key: PrivateKey, store: Store, node: SimNode) -> list[Machine]:
         rng = self.simulation.random("sync", node.index, node.incarnation)
-        sync = StorageSync(node.id, lambda stream: self._contacts, rng, self._sync_config)
+        sync = StorageSync(
+            node.id,
+            lambda stream: self._contacts,
+            rng,
+            self._sync_config,
+            has_damage=lambda: len(store.damage) > 0,
+        )
         storage = StorageNode(
             node.id,
             lambda stream: True,

@@ -11,6 +11,7 @@
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
     │   └── HistoryIncomplete  some did not: what the others have was given, and there may be more
     ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
+    ├── ClockWrong             this node's clock is off: what it publishes would be refused
     ├── SessionReplaced       a newer session of this node's key runs elsewhere
     ├── SearchUnavailable      the search network, or a node in it, cannot be reached
     ├── RegistryUnavailable    the registry's chain cannot be reached, or what is known of it is old
@@ -30,6 +31,11 @@ catches RemoteError, counts it, and goes on.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal.base.ids import MessageId
 
 
 class ShoalError(Exception):
@@ -64,6 +70,16 @@ class StreamUnavailable(ShoalError):
 class HistoryUnavailable(ShoalError):
     """Nobody who keeps a stream could give, or keep, what was asked; it may be otherwise later."""
 
+    def __init__(
+        self, text: str, *, message: MessageId | None = None, refused: bool = False
+    ) -> None:
+        super().__init__(text)
+        self.message = message
+        """The message that was published and has no copies yet; the node that published it goes on
+        trying, and `Stream.retry` waits for it under this id."""
+        self.refused = refused
+        """All storage nodes refuse the message, and trying again does not help."""
+
 
 class HistoryIncomplete(HistoryUnavailable):
     """What was found of a history was given, and a storage node that was not heard may have more;
@@ -77,6 +93,10 @@ class TopicUnavailable(ShoalError):
         super().__init__(text)
         self.replicas = replicas
         """How many other nodes keep the event, if that was the question."""
+
+
+class ClockWrong(ShoalError):
+    """This node's clock is off, or was just set: what it published now would be refused."""
 
 
 class SessionReplaced(ShoalError):

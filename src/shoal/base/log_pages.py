@@ -45,6 +45,8 @@ class LogRows(msgspec.Struct, frozen=True, array_like=True):
     through: Count
     """Go on after this seq: above the last row's where rows were left out."""
     rows: list[LogRow]
+    damaged: list[Count] = []
+    """Rows up to `through` that the server cannot read; another one may have them."""
 
 
 class HeldLog(msgspec.Struct, frozen=True):
@@ -75,6 +77,9 @@ class StreamHeads(msgspec.Struct, frozen=True):
     """The log that grows there."""
     kept: bool
     """Whether it keeps this stream, or ever had a message of it."""
+    known: bool
+    """Whether there is such a stream as far as it knows: it ever had a message of it, or the
+    network file or the registry names it. A node that keeps any stream keeps misspelt ones, too."""
     partitions: dict[int, list[HeldLog]]
     """By partition, those that ever had a message."""
     unheard: list[UnheardNode] = []

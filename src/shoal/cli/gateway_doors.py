@@ -28,6 +28,7 @@ from shoal.gateway.doors import (
     TopicShown,
     show_message_id,
 )
+from shoal.identity.topics.cid import parse_cid
 from shoal.node import Last, Message, Node
 from shoal.node.documents import PublishedDocument
 from shoal.node.history import NotKept
@@ -53,6 +54,9 @@ class NodeStreams:
         return await opened.publish(
             content, key=options.key, partition=options.partition, durable=options.durable
         )
+
+    async def retry(self, message: MessageId) -> None:
+        await self._node.retry(message)
 
     async def read(self, query: HistoryQuery) -> AsyncIterator[bytes]:
         opened = await self._node.open_stream(query.stream)
@@ -146,12 +150,14 @@ class NodeTopicsDoor:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def create(self, name: str, publishers: Literal["author", "anyone"]) -> TopicShown:
+    async def create(
+        self, name: str, publishers: Literal["author", "anyone"], *, public: bool
+    ) -> TopicShown:
         who = ANYONE if publishers == "anyone" else None
-        return _shown(await self._node.create_topic(name, publishers=who))
+        return _shown(await self._node.create_topic(name, publishers=who, public=public))
 
     async def show(self, cid: str) -> TopicShown:
-        return _shown(await self._node.topic(cid))
+        return _shown(await self._found(cid))
 
     async def publish(self, cid: str, payload: bytes, replicas: int) -> bytes:
         event = await (await self._node.topic(cid)).publish(payload)
@@ -160,15 +166,20 @@ class NodeTopicsDoor:
         return event.as_json()
 
     async def read(self, cid: str, end: str | None, limit: int) -> AsyncIterator[bytes]:
-        topic = await self._node.topic(cid)
+        topic = await self._found(cid)
         async for event in topic.read(end, limit=limit):
             yield event.as_json() + b"\n"
 
     @asynccontextmanager
     async def subscribe(self, cid: str, start: str) -> AsyncIterator[AsyncIterator[Told]]:
-        topic = await self._node.topic(cid)
+        topic = await self._found(cid)
         async with topic.subscribe(start) as events:
             yield _Events(events)
+
+    async def _found(self, cid: str) -> Topic:
+        """A topic for one who looks at it: unlike with Node.topic, nobody is told of it."""
+        id = parse_cid(cid)
+        return Topic(self._node.topics, id, await self._node.topics.find(id))
 
 
 class _Events:

@@ -51,7 +51,8 @@ def gateway_of(
         node.tracker,
         doors=doors_of(node),
         disk=None if stored is None else stored.disk,
-        keeps=None if stored is None else stored.holds,
+        keeps=None if stored is None else stored.keeps,
+        names=None if stored is None else stored.names,
         unheard=None if stored is None else stored.unheard,
         progress=tuple if stored is None else stored.sync.progress,
         topic_logs=None if logs is None else Logs(logs.store, node.id, logs.keeps, topics=True),
@@ -85,6 +86,25 @@ def gauges_of(node: Node) -> list[Gauge]:
                 "Streams, times other storage nodes, that were not compared since the link came"
                 " up: their copies are not known.",
                 copies.uncompared,
+            ),
+            Gauge(
+                "storage_gaps",
+                "Messages that a later one of their chain names as the one before, and that are"
+                " not here: 10,000 at most.",
+                node.storage.machine.gaps.count,
+            ),
+        ]
+    if node.unkept is not None:
+        gauges += [
+            Gauge(
+                "unkept_messages",
+                "Durable messages of this node that no storage node has confirmed yet.",
+                node.unkept.waiting,
+            ),
+            Gauge(
+                "unkept_dropped",
+                "Durable messages that were given up: no room, or refused by all storage nodes.",
+                node.unkept.dropped,
             ),
         ]
     return gauges

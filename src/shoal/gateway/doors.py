@@ -70,6 +70,8 @@ class StreamDoor(Protocol):
         self, stream: StreamId, content: Any, options: PublishOptions
     ) -> MessageId: ...
 
+    async def retry(self, message: MessageId) -> None: ...
+
     def read(self, query: HistoryQuery) -> AsyncIterator[bytes]: ...
 
     def subscribe(
@@ -80,7 +82,9 @@ class StreamDoor(Protocol):
 class TopicDoor(Protocol):
     """Durable topics of the node."""
 
-    async def create(self, name: str, publishers: Literal["author", "anyone"]) -> TopicShown: ...
+    async def create(
+        self, name: str, publishers: Literal["author", "anyone"], *, public: bool
+    ) -> TopicShown: ...
 
     async def show(self, cid: str) -> TopicShown: ...
 

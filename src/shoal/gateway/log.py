@@ -4,10 +4,9 @@ People read pages as JSON. Programs ask for format=msgpack: rows come as their p
 them, so that whoever computes on them checks them himself, and a page is large, for a reader of
 millions of rows pays for each question.
 
-Leases are the one thing that a client can change here. They cost a place in the store (10,000 of
-them in all, 1,000 of one client, an hour each at most) and hold retention back; so they are taken
-only of logs that have rows here, and the gateway is bound to loopback unless its operator says
-otherwise.
+Leases are the one thing that a client can change here, and need a scope of their own. They cost a
+place in the store (10,000 of them in all, 1,000 of one client, an hour each at most) and hold
+retention back, for their stream only; so they are taken only of logs that have rows here.
 """
 
 from __future__ import annotations
@@ -48,6 +47,7 @@ from shoal.base.log_pages import (
 from shoal.base.units import S_NS
 from shoal.gateway.answers import json_answer
 from shoal.gateway.client_leases import ClientLeases
+from shoal.gateway.guard import ADMISSION
 from shoal.gateway.history import FROM, PUBLISHER, TO
 from shoal.gateway.log_reading import LogQuestion, read_json_page, read_page
 from shoal.gateway.routes import Parameter, Route
@@ -117,16 +117,19 @@ class Logs:
         keeps: Callable[[StreamId], bool] | None = None,
         unheard: Callable[[StreamId], Awaitable[list[UnheardNode]]] | None = None,
         *,
+        names: Callable[[StreamId], bool] | None = None,
         topics: bool = False,
     ) -> None:
-        """Of streams, or of topics, by their CIDs, below /topics/{cid}. `unheard` compares a stream
-        with its other storage nodes, and names those with which that cannot be done."""
+        """Of streams, or of topics, by their CIDs, below /topics/{cid}. `names` says which are
+        named one by one; all that are kept, unless it is given. `unheard` compares a stream with
+        its other storage nodes, and names those with which that cannot be done."""
         self._base = "/topics/{cid}" if topics else "/streams/{id}"
         # Events are found by their authors, whoever published them.
         self._filters = (FROM, TO) if topics else (FROM, TO, PUBLISHER)
         self._store = store
         self._node = node
-        self._keeps = keeps
+        self._keeps = keeps or _never
+        self._names = names or self._keeps
         self._unheard = unheard
         self._leases = ClientLeases()
         # One at a time, beside the disk thread: a reader of logs must not take the machine over.
@@ -159,7 +162,7 @@ class Logs:
             path=f"{self._base}/log/lease",
             handler=self._lease,
             summary="Hold retention back for a reader",
-            access="read",
+            access="lease",
             parameters=(_PARTITION, _LOG, _AFTER, _HOLDER, _SECONDS),
             answer=Leased,
         )
@@ -168,7 +171,7 @@ class Logs:
             path=f"{self._base}/log/lease",
             handler=self._release,
             summary="Give a lease back",
-            access="read",
+            access="lease",
             parameters=(_PARTITION, _LOG, _HOLDER),
             answer=Released,
         )
@@ -242,9 +245,10 @@ class Logs:
                 for partition, at in sorted(heads.items())
                 if partition < PARTITIONS_MAX  # the keys of encrypted streams are no content
             }
-            kept = bool(held) or (self._keeps is not None and self._keeps(stream))
+            kept = bool(held) or self._keeps(stream)
+            known = bool(heads) or self._names(stream)
             node = show_node_id(self._node)
-            return json_answer(StreamHeads(node, store.log, kept, held, unheard))
+            return json_answer(StreamHeads(node, store.log, kept, known, held, unheard))
 
     async def _seek(self, request: web.Request) -> web.Response:
         with Explained():
@@ -272,7 +276,7 @@ class Logs:
             seconds = values.number("seconds", 1, LEASE_S_MAX, LEASE_S_MAX)
             holder = _holder(values)
             values.check_all_known()
-            client, key = request.remote or "", (holder, log, stream, partition)
+            client, key = _client(request), (holder, log, stream, partition)
 
             def work() -> int:
                 # A lease on a stream that never was here would take one of its names for ever.
@@ -315,6 +319,17 @@ class Logs:
         return await asyncio.get_running_loop().run_in_executor(self._asking, work, *arguments)
 
 
+def _never(stream: StreamId) -> bool:
+    return False
+
+
+def _client(request: web.Request) -> str:
+    """Whose leases they are: the key's, or the address's."""
+    admission = request.get(ADMISSION)
+    key = None if admission is None else admission.key
+    return request.remote or "" if key is None else f"key {key.id}"
+
+
 def _partition(values: Values) -> int:
     partition: int = values.number("partition", 0, PARTITIONS_MAX - 1, 0)
     return partition
@@ -344,6 +359,7 @@ def _shown(log: LogId, page: LogPage, *, topic: bool) -> dict[str, Any]:
         "first": page.head.first,
         "last": page.head.last,
         "through": page.through,
+        "damaged": [row.seq for row in page.damaged],
         "rows": [(_shown_event if topic else _shown_row)(row) for row in page.rows],
     }
 

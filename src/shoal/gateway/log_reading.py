@@ -40,20 +40,22 @@ def read_json_page(store: Store, question: LogQuestion) -> LogPage:
 def read_page(store: Store, question: LogQuestion) -> LogRows:
     """As much as a page takes."""
     rows: list[LogRow] = []
+    damaged: list[int] = []
     after, size_bytes, scans = question.after, 0, 0
     while True:
-        page = _read(store, question, after, question.limit - len(rows))
+        page = _read(store, question, after, question.limit - len(rows) - len(damaged))
+        damaged += [row.seq for row in page.damaged]
         rows += [LogRow(row.seq, row.ingest_ns, row.signed) for row in page.rows]
         size_bytes += sum(len(row.signed) for row in page.rows)
         scans += 1
         if (
             page.through >= min(question.upto, page.head.last)
-            or len(rows) >= question.limit
+            or len(rows) + len(damaged) >= question.limit
             or size_bytes >= PAGE_BYTES_MAX
             or (scans >= SCANS_MAX and page.through - question.after > len(rows))
         ):
             head = page.head
-            return LogRows(question.log, head.first, head.last, page.through, rows)
+            return LogRows(question.log, head.first, head.last, page.through, rows, damaged)
         after = page.through
 
 
@@ -78,4 +80,5 @@ def _read(store: Store, question: LogQuestion, after: int, limit: int) -> LogPag
     if page.through <= question.upto:
         return page
     rows = [row for row in page.rows if row.seq <= question.upto]
-    return LogPage(rows, max(after, question.upto), page.head)
+    damaged = tuple(row for row in page.damaged if row.seq <= question.upto)
+    return LogPage(rows, max(after, question.upto), page.head, damaged)

@@ -151,6 +151,9 @@ class Metrics(Collector):
             yield _counter("mqtt_taken", "Messages that came from the broker.", bridge.taken)
             yield _counter("mqtt_sent", "Messages for the broker.", bridge.sent)
             yield _counter("mqtt_dropped", "Messages that were not passed on.", bridge.dropped)
+            yield _counter(
+                "mqtt_echoes", "Messages of the broker that were our own, come back.", bridge.echoes
+            )
 
     def _ages(self) -> HistogramMetricFamily:
         buckets, total = [], 0
@@ -215,6 +218,11 @@ def _storage(disk: StoreDisk) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "shoal_storage_size_bytes", "What they take in the store.", value=info.size_bytes
         )
+    damage = disk.store.damage
+    yield GaugeMetricFamily(
+        "shoal_storage_damaged_rows", "Rows that cannot be read, as far as met.", value=len(damage)
+    )
+    yield _counter("storage_mended", "Damaged rows that were put right.", damage.mended)
     yield GaugeMetricFamily(
         "shoal_storage_problem", "1 if nothing can be stored now, else 0.", value=int(problem)
     )

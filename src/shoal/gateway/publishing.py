@@ -1,10 +1,14 @@
 """Publishing over HTTP: one message a request, or one a line.
 
     POST /streams/{id}/messages?partition=P&key=K&durable=N
+    POST /streams/{id}/messages/retry
 
 The Content-Type says what a message is: application/json is JSON, text/* is text, anything else is
 bytes as they are. application/x-ndjson is many messages, a line of JSON each: they are published in
 order, and if one cannot be, the answer says how many were.
+
+A durable message that no storage node has confirmed is published all the same: the answer, 503, has
+its id as `message`. The second route takes that id and answers when storage has it.
 """
 
 from __future__ import annotations
@@ -16,9 +20,18 @@ import msgspec
 from aiohttp import web
 from msgspec import Meta
 
-from shoal.base.errors import NotFound, ShoalError, UsageError
-from shoal.base.ids import PARTITIONS_MAX, MessageId, Partition, parse_stream_id, show_node_id
-from shoal.gateway.answers import json_answer, problem
+from shoal.base.errors import HistoryUnavailable, NotFound, ShoalError, UsageError
+from shoal.base.ids import (
+    PARTITIONS_MAX,
+    MessageId,
+    Partition,
+    StreamId,
+    parse_node_id,
+    parse_stream_id,
+    show_node_id,
+)
+from shoal.base.units import KIB
+from shoal.gateway.answers import json_answer
 from shoal.gateway.bodies import read_body
 from shoal.gateway.config import LINES_BYTES_MAX, LINES_MAX
 from shoal.gateway.doors import PublishOptions, StreamDoor
@@ -27,6 +40,7 @@ from shoal.gateway.values import Explained, Values, status_of
 from shoal.identity.stream_message import CONTENT_BYTES_MAX
 
 DURABLE_MAX = 16
+PLACE_BYTES_MAX = 4 * KIB  # what a message is called, and room to write it as one likes
 
 _PARTITION = Parameter("partition", Partition, "Where it goes; in turn, unless there is a key.")
 _KEY = Parameter("key", str, "Messages of one key go to one partition, and stay in order.")
@@ -75,6 +89,15 @@ class Publishing:
             answer=Published,
             status=201,
         )
+        yield Route(
+            method="POST",
+            path="/streams/{id}/messages/retry",
+            handler=self._retry,
+            summary="Wait until storage has a durable message that it had not confirmed",
+            access="publish",
+            body=Body(((JSON, Place),), PLACE_BYTES_MAX),
+            answer=Published,
+        )
 
     async def _publish(self, request: web.Request) -> web.Response:
         with Explained():
@@ -98,13 +121,32 @@ class Publishing:
             try:
                 places.append(_place(await door.publish(stream, content, options)))
             except ShoalError as error:
-                if not many:
+                unkept = error.message if isinstance(error, HistoryUnavailable) else None
+                if not many and unkept is None:
                     with Explained():
                         raise
-                text = problem(f"line {len(places) + 1}: {error}", published=len(places))
-                return web.Response(text=text, content_type=JSON, status=status_of(error))
+                said: dict[str, Any] = {"error": str(error)}
+                if many:
+                    said = {"error": f"line {len(places) + 1}: {error}", "published": len(places)}
+                if unkept is not None:
+                    said["message"] = _place(unkept)
+                return json_answer(said, status_of(error))
             self.messages += 1
         return json_answer(Published(places), 201)
+
+    async def _retry(self, request: web.Request) -> web.Response:
+        body = await read_body(request, PLACE_BYTES_MAX)
+        with Explained():
+            Values(request).check_all_known()
+            stream = parse_stream_id(request.match_info["id"])
+            if self._door is None:
+                raise NotFound("this node knows no tracker, and so no stream: ask another one")
+            try:
+                place = msgspec.json.decode(body, type=Place)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise UsageError(f"this is no `message` of an earlier answer: {error}") from None
+            await self._door.retry(_id(stream, place))
+        return json_answer(Published([place]))
 
 
 def contents_of(media: str, body: bytes) -> list[Any]:
@@ -137,6 +179,17 @@ def _line(number: int, line: bytes) -> Any:
             " published"
         )
     return value
+
+
+def _id(stream: StreamId, place: Place) -> MessageId:
+    return MessageId(
+        stream,
+        place.partition,
+        place.timestamp_ms,
+        place.sequence,
+        parse_node_id(place.publisher),
+        place.chain,
+    )
 
 
 def _place(id: MessageId) -> Place:

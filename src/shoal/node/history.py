@@ -61,6 +61,7 @@ from shoal.protocols.streams.history.commands import (
     What,
 )
 from shoal.protocols.streams.history.reader import cursor_of
+from shoal.protocols.streams.history.reading import DAMAGED
 from shoal.runtime import RuntimeHost
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ class Missing(msgspec.Struct, frozen=True):
     """Why it was not asked itself, or what it said."""
 
     def __str__(self) -> str:
+        if self.reason == DAMAGED:
+            return f"{self.node}, which has rows that it cannot read"
         if self.until is None:
             return f"{self.node} ({self.reason}), of which nothing is known"
         return f"{self.node} ({self.reason}), which was last compared at {show_time(self.until)}"
@@ -536,8 +539,8 @@ def _error(stream: StreamId, ended: HistoryEnded | KeepFailed, more: str = "") -
             " own network files names them, too"
         )
     text = f"{stream}: its storage nodes gave no good answer ({ended.problem})"
-    if more:
-        return HistoryUnavailable(f"{text}; {more}")
+    if isinstance(ended, KeepFailed):
+        return HistoryUnavailable(f"{text}; {more}", refused=ended.refused)
     may_not = "no-permission" in ended.problem
     remedy = f"its owner allows it with `shoal stream grant {stream}`"
     return HistoryUnavailable(f"{text}: {remedy if may_not else 'are they running?'}")

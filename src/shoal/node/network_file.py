@@ -136,6 +136,9 @@ class StorageSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     create: bool | None = None
     """Whether a store that is not there is made. None: once, where this key has had none before; so
     one that was deleted, or is not mounted, is missed at the start."""
+    drain: bool = False
+    """Keep nothing new, and answer no readers: the other storage nodes copy what is here, after
+    which this one may go."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""

@@ -8,10 +8,13 @@ from typing import Any
 
 import msgspec
 
+from shoal.base.errors import HistoryUnavailable
 from shoal.base.ids import KEYS_PARTITION, MessageId, StreamId
 from shoal.identity.stream_message import KEYS
-from shoal.node.history import NodeHistory
+from shoal.node.clock_guard import ClockGuard
+from shoal.node.history import NodeHistory, NotKept
 from shoal.node.keys import NodeKeys
+from shoal.node.unkept import UnkeptMessages
 from shoal.protocols.streams.commands import Publish, PublishAccepted
 from shoal.protocols.streams.node import StreamNode
 from shoal.runtime import RuntimeHost
@@ -33,9 +36,13 @@ class Publishing:
         """`machine` gives the stream machine, or says why there is none."""
         self.keys: NodeKeys | None = None
         """What they are sealed with, in a network with a registry."""
+        self.clock: ClockGuard | None = None
+        """What says whether they would carry a wrong time."""
         self._host = host
         self._machine = machine
         self._history = history
+        self.unkept = UnkeptMessages(self._keep)
+        """Durable messages that wait for storage nodes."""
 
     async def publish(
         self, stream: StreamId, content: bytes, content_type: int, partition: int, copies: int
@@ -46,10 +53,35 @@ class Publishing:
         receipt = await self._issue(Publish(stream, content, content_type, partition, seal))
         assert receipt.id is not None  # the machine says so at once, or raises
         if copies:
-            if self.keys is not None:
-                await self.keys.keep(stream, copies)
-            await self._history.keep(stream, receipt.signed, copies)
+            await self._have_kept(receipt.id, receipt.signed, copies)
         return receipt.id
+
+    async def _have_kept(self, id: MessageId, signed: bytes, copies: int) -> None:
+        """Return when it has its copies; else it is kept here, and tried again."""
+        try:
+            await self._keep(id.stream, signed, copies)
+        except HistoryUnavailable as error:
+            if error.refused:
+                raise
+            where = "has no room for it, and forgets it"
+            if self.unkept.add(id, signed, copies):
+                await self.unkept.flushed()
+                where = f"tries again, and has it {self._place()}"
+            raise HistoryUnavailable(f"{error}; this node {where}", message=id) from None
+        except NotKept:
+            raise
+        except BaseException:  # whoever waits for it does not any more
+            self.unkept.add(id, signed, copies)
+            raise
+
+    async def _keep(self, stream: StreamId, signed: bytes, copies: int) -> None:
+        if self.keys is not None:
+            await self.keys.keep(stream, copies)
+        await self._history.keep(stream, signed, copies)
+
+    def _place(self) -> str:
+        path = self.unkept.path
+        return "in memory, for it has no key file" if path is None else f"on disk in {path}"
 
     async def announce(self, stream: StreamId, content: bytes) -> bytes:
         """Hand out keys of this node's messages; what was signed."""
@@ -62,6 +94,8 @@ class Publishing:
 
     async def _issue(self, command: Publish) -> _Receipt:
         self._host.demand_session()
+        if self.clock is not None:
+            await self.clock.check()
         receipt = _Receipt()
         await self._host.issue(self._machine(), command, receipt)
         return receipt

@@ -76,10 +76,19 @@ class StorageRole:
         self.streams: dict[StreamId, None] = {}
         """Streams that are kept, and joined."""
         rng, closed = Random(entropy.token(16)), access is not None
-        self.sync = StorageSync(node, self.peers_of, rng, closed=closed, permits=self._permits)
+        self.sync = StorageSync(
+            node,
+            self.peers_of,
+            rng,
+            closed=closed,
+            permits=self._permits,
+            has_damage=lambda: len(self.store.damage) > 0,
+        )
+        self.drains = section.drain
+        """The other storage nodes take over: nothing is kept, or told to readers."""
         self.machine = StorageNode(
             node,
-            self.keeps,
+            (lambda stream: False) if section.drain else self.keeps,
             access=access,
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
@@ -91,6 +100,8 @@ class StorageRole:
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}
+        ids = [settings.id for settings in terms.network.streams if settings.id != ANY_STREAM]
+        self._named = dict.fromkeys(map(parse_stream_id, ids))
         self._topics: dict[Cid, TopicDescriptor] = {}
         self._compared = asyncio.Event()
         self._host: RuntimeHost | None = None
@@ -102,8 +113,9 @@ class StorageRole:
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be stored now, for people; None if all is well."""
-        return self.disk.problem
+        """Why nothing can be stored now, or what cannot be read, for people; None if all is
+        well."""
+        return self.disk.problem or self.store.damage.problem
 
     @property
     def behind(self) -> str | None:
@@ -168,12 +180,26 @@ class StorageRole:
         that it has nothing to say about it."""
         return stream in self.streams
 
+    def names(self, stream: StreamId) -> bool:
+        """Whether the network file or the registry names a stream, and not only "*" covers it."""
+        return stream in self._named or self._terms.known(stream) is not None
+
     def peers_of(self, stream: StreamId) -> tuple[Contact, ...]:
         """The storage nodes of a stream. Of topics nobody is named: all that the network file lists
         are asked, and answer if they keep the same ones."""
         if is_topic(stream):
             return tuple([entry.contact() for entry in self._terms.network.storage_nodes])
         return self._terms.storage_of(stream)
+
+    def uncopied(self) -> dict[tuple[StreamId, int], int]:
+        """Rows of the own log that no other storage node is known to have, by stream and partition.
+        It reads the store, and goes over all places."""
+        found = {}
+        for stream, partition in self.store.places():
+            head = self.store.heads(stream, partition)[self.store.log]
+            if count := self.sync.lacking(stream, partition, head.first, head.last):
+                found[stream, partition] = count
+        return found
 
     # Life
 
@@ -185,14 +211,17 @@ class StorageRole:
         beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
         if any(contact.node == self._node for contact in beside):
             host.command(self.sync, FollowNodes(beside))
-        named = [s.id for s in self._terms.network.streams if s.id != ANY_STREAM]
+        if self.drains:
+            for stream in dict.fromkeys(stream for stream, _ in self.store.places()):
+                host.command(self.sync, FollowStream(stream))
+            return
         held = [stream for stream, _ in self.store.places()]
-        for stream in [*map(parse_stream_id, named), *held, *self._terms.streams]:
+        for stream in [*self._named, *held, *self._terms.streams]:
             self.keep(stream)
 
     def keep(self, stream: StreamId) -> None:
         """Keep a stream from now on, if its settings name this node."""
-        if stream in self.streams or not self.keeps(stream) or self._host is None:
+        if stream in self.streams or not self.keeps(stream) or self._host is None or self.drains:
             return
         self.streams[stream] = None
         self._host.command(self.sync, FollowStream(stream))
@@ -215,9 +244,17 @@ class StorageRole:
     # Steps
 
     def _check(self) -> str | None:
-        problem = self.problem
+        problem = self.disk.problem
         if problem is not None:
             return f"nothing can be stored: {problem}"
+        if self.store.retention_waits:
+            return (
+                "messages have expired by the system clock alone, and it was set not long ago, or"
+                " is off: they stay until it is right. Set the clock"
+            )
+        return self.problem or self._catching_up()
+
+    def _catching_up(self) -> str | None:
         # One that is away is no reason: this node cannot change that, and readers are told.
         new = [one for one in self.sync.progress() if one.linked and one.uncompared]
         if not new:

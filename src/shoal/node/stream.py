@@ -57,8 +57,11 @@ class Stream:
         the same one (see node/partitions.py); without either, partitions take turns.
         Waits while neighbours cannot keep up, but not for ever for one that is stuck. If it is to
         be durable, returns when a storage node (or so many of them) has it on disk, and raises
-        HistoryUnavailable if none says so: it is published all the same. Raises StreamUnavailable
-        while the stream's tracker does not answer.
+        HistoryUnavailable if none says so: it is published all the same. The node then keeps the
+        message, on disk if it has a key file, and tries again by itself; `retry` waits for that,
+        under the id that the error has as `message`. Raises StreamUnavailable while the stream's
+        tracker does not answer, unless the message is to be durable and the network file names the
+        storage nodes.
         """
         if durable < 0:
             raise UsageError(
@@ -67,6 +70,14 @@ class Stream:
         content_type, data = encode_content(content)
         partition = self._node.partitions.choose(self.id, key, partition)
         return await self._node.publish(self.id, data, content_type, partition, int(durable))
+
+    async def retry(self, message: MessageId) -> MessageId:
+        """Return when a durable message has its copies, for which `publish` raised
+        HistoryUnavailable: the same message, under the same id. Raises as `publish` does."""
+        if message.stream != self.id:
+            raise UsageError(f"{message} is of another stream: retry it there")
+        await self._node.retry(message)
+        return message
 
     @asynccontextmanager
     async def subscribe(

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -29,6 +30,7 @@ from shoal.base.errors import (
     UsageError,
 )
 from shoal.base.ids import NodeId, short_node_id, show_node_id
+from shoal.base.log_limit import MINUTE_S, log_of_others, settle_logs
 from shoal.base.units import S_NS, seconds
 from shoal.identity.session import (
     NO_SESSION,
@@ -51,7 +53,7 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
-from shoal.kernel.wall import ReadsWall
+from shoal.kernel.wall import ReadsWall, WallClock
 from shoal.runtime.clock import Clock
 from shoal.runtime.dialler import Dialler
 from shoal.runtime.disk import DiskThread
@@ -72,6 +74,7 @@ MALFORMED_MAX = 16  # messages that make no sense, before we stop listening to a
 Observer = Callable[[int, Record], None]
 
 log = logging.getLogger("shoal.runtime")
+log_others = log_of_others("shoal.runtime")
 
 
 class RuntimeHost(Host):
@@ -104,6 +107,9 @@ class RuntimeHost(Host):
         """Told of it, once."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock(self.wall_stepped)
+        self.wall = WallClock()
+        """The time of day, for this node's other parts."""
+        self._walls.append(self.wall)
         if isinstance(disk, ReadsWall):
             self._walls.append(disk.wall)
         self._rng = rng
@@ -128,7 +134,8 @@ class RuntimeHost(Host):
         self._doors: list[Listener] = []
         self._dialler = Dialler((), rng)
         self._running = False
-        self._room = Room()
+        self._settling: asyncio.TimerHandle | None = None
+        self._room = Room(lambda: len(self.connections), self._loop.time)
 
     # Life
 
@@ -144,6 +151,7 @@ class RuntimeHost(Host):
             self._doors.append(await transport.listen(address))
         addresses = tuple(door.address for door in self._doors)
         self._running = True
+        self._settle_logs()
         self.start(addresses)
         return addresses
 
@@ -152,6 +160,9 @@ class RuntimeHost(Host):
         also if one fails, or if this is cancelled, which cuts off the waiting for one of them."""
         self._running = False
         self._timers.clear()
+        if self._settling is not None:
+            self._settling.cancel()
+            settle_logs(float("inf"))
         first = [self.connections[peer] for peer in self._pairs.part_all()]
         self.connections.clear()
         async with AsyncExitStack() as stack:  # which begins with the last
@@ -162,6 +173,11 @@ class RuntimeHost(Host):
                 stack.push_async_callback(transport.close)
             await self._dialler.close()
             await asyncio.gather(*map(closed, first))
+
+    def _settle_logs(self) -> None:
+        """Have lines that were left out of the log counted there, also if no others come."""
+        settle_logs(time.time())
+        self._settling = self._loop.call_later(MINUTE_S, self._settle_logs)
 
     async def issue(self, machine: Machine, command: Any, token: Hashable = None) -> None:
         """The local application wants something: what the machine says of it at once has been
@@ -179,6 +195,10 @@ class RuntimeHost(Host):
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
+
+    def wall_ns(self) -> int:
+        """The time of day, in Unix nanoseconds."""
+        return self.wall.read(self.now_ns())
 
     def set_timer(self, slot: int, key: Hashable, delay_ns: int) -> None:
         if self._running:
@@ -307,7 +327,7 @@ class RuntimeHost(Host):
         await self._room.wait(patience_ns)
 
     def handshake_failed(self, address: str, reason: str) -> None:
-        log.info("handshake with %s failed: %s", address, reason)
+        log_others.info("handshake with %s failed: %s", address, reason)
         self.rejected(self.node, "handshake-" + reason)
 
     # Slow work
@@ -353,7 +373,7 @@ class RuntimeHost(Host):
             try:
                 listener(effect.event)
             except Exception:
-                log.exception("a listener of %s failed", short_node_id(self.node))
+                log_others.exception("a listener of %s failed", short_node_id(self.node))
 
     def record(self, slot: int, record: Record) -> None:
         if not self.observers:
@@ -363,7 +383,7 @@ class RuntimeHost(Host):
             try:
                 observer(now_ns, record)
             except Exception:
-                log.exception("an observer of %s failed", short_node_id(self.node))
+                log_others.exception("an observer of %s failed", short_node_id(self.node))
 
     # Steps
 
@@ -518,7 +538,7 @@ class RuntimeHost(Host):
 
     def _failed(self) -> None:
         """In an exception handler: count it, and go on with the inputs behind the one it was."""
-        log.exception("a machine of %s failed", short_node_id(self.node))
+        log_others.exception("a machine of %s failed", short_node_id(self.node))
         self.rejected(self.node, "machine-failed")
         self._guard(self._feed_all, [])
 

@@ -9,8 +9,18 @@ from uuid import UUID
 from shoal.base.errors import NotFound, OffsetExpired
 from shoal.base.ids import MessageId
 from shoal.protocols.streams.history.config import PAGE_BYTES_MAX
-from shoal.protocols.streams.history.disk import DiskAnswer, FindLast, Lacking, Lacks
+from shoal.protocols.streams.history.disk import (
+    DamagedRows,
+    DiskAnswer,
+    FindDamaged,
+    FindLast,
+    FindMissing,
+    Lacking,
+    Lacks,
+    Missing,
+)
 from shoal.protocols.streams.history.messages import (
+    BEHIND,
     LOGS_MAX,
     PAGE_ROWS_MAX,
     Counted,
@@ -43,14 +53,15 @@ from shoal.protocols.streams.history.sync_messages import (
     TellRows,
     TellStreams,
 )
-from shoal.protocols.streams.history.tail import body_digest
+from shoal.protocols.streams.history.tail import LOST, body_digest
 from shoal.storage.reading import Page, PageLimits
-from shoal.storage.rows import Claim, LogHead, LogId, LogPage, Row
+from shoal.storage.rows import Claim, DamagedRow, LogHead, LogId, LogPage, Row
 from shoal.storage.store import Store
 
 LAST_STEPS_MAX = 25  # half a million keys, a quarter of a second: a rare publisher's last messages
 PLACE_BYTES, HEAD_BYTES = 32, 37  # on the wire, at most; of a place without its stream's id
 COUNT_PAGES_MAX = 8  # what one question counts: a publisher asks about a page or two
+DAMAGED_MAX = 100  # rows asked for at once: a page of messages
 STRETCHES_MAX = 16  # reads for one question for messages, a megabyte each at most
 
 
@@ -71,6 +82,8 @@ class Answers:
             AskMessages: self._messages,
             AskStreams: self._streams,
             Lacking: self._lacking,
+            FindMissing: self._missing,
+            FindDamaged: self._damaged,
         }
 
     def answer(self, question: Any) -> DiskAnswer:
@@ -79,7 +92,7 @@ class Answers:
 
     # Readers
 
-    def _range(self, question: ReadRange) -> Rows:
+    def _range(self, question: ReadRange) -> Rows | Refused:
         after = None if question.after is None else _id(question, question.after)
         page = self._store.page(
             question.stream,
@@ -91,7 +104,7 @@ class Answers:
             chain=question.chain,
             after=after,
         )
-        return _page(question.request, page)
+        return _page(question, page)
 
     def _last(self, question: ReadLast) -> Rows | Refused | FindLast:
         return self._find_last(question, question.count, None, 0)
@@ -112,7 +125,7 @@ class Answers:
             before=before,
         )
         if isinstance(page, Page):
-            return _page(question.request, page)
+            return _page(question, page)
         if steps + 1 >= LAST_STEPS_MAX:
             return Refused(question.request, "too-far")
         return FindLast(question, page.left, _cursor(page.before), steps + 1)
@@ -125,8 +138,10 @@ class Answers:
         except NotFound:
             return Refused(question.request, "no-such-log")
         rows = tuple(LogRow(row.seq, row.ingest_ns, row.signed) for row in page.rows)
+        damaged = tuple(row.seq for row in page.damaged)
         own = question.log == self._store.log.bytes
-        return LogRows(question.request, rows, page.head.first, page.head.last, own=own)
+        head = page.head
+        return LogRows(question.request, rows, head.first, head.last, damaged, own=own)
 
     def _heads(self, question: ReadHeads) -> Heads:
         heads = self._store.heads(question.stream, question.partition)
@@ -194,7 +209,11 @@ class Answers:
             page = self._store.log_read(log, stream, partition, after, question.rows_max)
         except NotFound:
             return SyncRefused(question.request, "no-such-log")
-        rows = tuple(_name(row) for row in page.rows)
+        names = {row.seq: _name(row) for row in page.rows}
+        names |= {row.seq: _lost(row, row.id) for row in page.damaged if row.id is not None}
+        # It ends before a row of which nothing is known: what follows waits until that is mended.
+        unknown = min((row.seq for row in page.damaged if row.id is None), default=page.through + 1)
+        rows = tuple([names[seq] for seq in sorted(names) if seq < unknown])
         return TellRows(question.request, rows, page.head.first, page.head.last)
 
     def _messages(self, question: AskMessages) -> TellMessages | SyncRefused:
@@ -233,6 +252,17 @@ class Answers:
         lacking = self._store.lacking([Claim(id, row.digest) for id, row in rows.items()])
         return Lacks(tuple(rows[id].seq for id in lacking))
 
+    def _missing(self, question: FindMissing) -> Missing:
+        missing = dict.fromkeys(self._store.missing(question.ids))
+        return Missing(tuple([at for at, id in enumerate(question.ids) if id in missing]))
+
+    def _damaged(self, question: FindDamaged) -> DamagedRows | None:
+        found = self._store.damaged_rows(DAMAGED_MAX)
+        if found is None:
+            return None
+        stream, partition, seqs = found
+        return DamagedRows(stream, partition, self._store.log.bytes, tuple(seqs))
+
     def _log_page(
         self, question: ReadLog | AskRows | AskMessages, after_seq: int, limit: int
     ) -> LogPage:
@@ -243,13 +273,18 @@ class Answers:
         for number, row in enumerate(page.rows):
             size_bytes += len(row.signed)
             if number and size_bytes > PAGE_BYTES_MAX:
-                return LogPage(page.rows[:number], page.rows[number - 1].seq, page.head)
+                through = page.rows[number - 1].seq
+                damaged = tuple(lost for lost in page.damaged if lost.seq <= through)
+                return LogPage(page.rows[:number], through, page.head, damaged)
         return page
 
 
-def _page(request: int, page: Page) -> Rows:
+def _page(question: ReadRange | ReadLast, page: Page) -> Rows | Refused:
+    if page.damaged and question.whole:
+        return Refused(question.request, BEHIND)  # another storage node has those rows, perhaps
     rows = tuple(row.signed for row in page.rows)
-    return Rows(request, rows, None if page.next is None else _cursor(page.next))
+    after = None if page.next is None else _cursor(page.next)
+    return Rows(question.request, rows, after, damaged=bool(page.damaged))
 
 
 def _cursor(id: MessageId) -> Cursor:
@@ -281,4 +316,10 @@ def _name(row: Row) -> RowName:
         id.publisher,
         id.chain,
         body_digest(row.signed),
+    )
+
+
+def _lost(row: DamagedRow, id: MessageId) -> RowName:
+    return RowName(
+        row.seq, row.ingest_ns, id.timestamp_ms, id.sequence, id.publisher, id.chain, LOST
     )

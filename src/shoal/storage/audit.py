@@ -19,6 +19,7 @@ from shoal.storage.layout import (
     read_entry,
     read_head,
     read_message,
+    read_variant,
     split_head_key,
 )
 from shoal.storage.logs import Entries, holders_of
@@ -62,9 +63,12 @@ class _Audit:
                 yield f"{where} goes back in time"
             newest_ns = entry.ingest_ns
             key = place + entry.tail
-            message = read_message(key, self._txn.get(key, db=self._tables.messages))
+            held = self._txn.get(key, db=self._tables.messages)
+            if entry.lost:
+                continue
+            message = read_message(key, held)
             variant = self._txn.get(entry_key(number, place, seq), db=self._tables.variants)
-            if entry.variant != (variant is not None):
+            if entry.variant != (read_variant(variant) is not None):
                 yield f"{where} should have bytes of its own, or should not"
             owned = number == OWN or seq <= entries.shared
             if not owned and (number, seq) not in holders_of(self._txn, self._tables, key):

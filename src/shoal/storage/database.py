@@ -11,8 +11,9 @@ import lmdb
 
 from shoal.identity import Entropy
 from shoal.storage.config import StoreConfig
-from shoal.storage.errors import StoreDamaged, StoreGone
-from shoal.storage.folder import holds_something
+from shoal.storage.damage import Damage
+from shoal.storage.errors import RowDamaged, StoreGone
+from shoal.storage.folder import data_file, holds_something
 from shoal.storage.layout import Rotten, Txn
 from shoal.storage.lmdb_file import LmdbFile
 from shoal.storage.opening import new_log_id, open_tables
@@ -22,17 +23,27 @@ class Database(LmdbFile):
     """The file of a store, open in this process and in no other."""
 
     def __init__(
-        self, folder: Path, entropy: Entropy, config: StoreConfig, *, may_create: bool = True
+        self,
+        folder: Path,
+        entropy: Entropy,
+        config: StoreConfig,
+        *,
+        may_create: bool = True,
+        readonly: bool = False,
     ) -> None:
         """Open it, or make it if it may be made; StoreError of some kind if that cannot be."""
         if not may_create and not holds_something(folder):
             raise StoreGone(f"there is no store in {folder}")
         self._entropy = entropy
-        super().__init__(folder, config)
+        self.damage = Damage(str(data_file(folder)))
+        self._readonly = readonly
+        super().__init__(folder, config, readonly=readonly)
         self._page_bytes = self._environment.stat()["psize"]
 
     def _open_tables(self, environment: lmdb.Environment) -> None:
-        self.tables, log = open_tables(environment, self.file, self._entropy)
+        self.tables, log = open_tables(
+            environment, self.file, self._entropy, readonly=self._readonly
+        )
         self.log = UUID(bytes=log)
 
     def new_log_id(self) -> UUID:
@@ -64,7 +75,7 @@ class Database(LmdbFile):
             with super()._named_errors():
                 yield
         except Rotten as error:
-            raise StoreDamaged(
-                f"{self.file} holds a message that is not as it was written, {error}: restore a"
-                " copy, or move it away and let another storage node fill a new one"
+            raise RowDamaged(
+                f"{self.file} holds a message that is not as it was written, {error}: run"
+                " `shoal storage repair`, or restore a copy"
             ) from None

@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.base.errors import MalformedMessage, NotFound, RemoteError, ShoalError, UsageError
 from shoal.base.ids import MessageId, NodeId
+from shoal.base.log_limit import log_of_others
 from shoal.base.units import S_NS
 from shoal.kernel.disk import DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
@@ -30,6 +31,7 @@ from shoal.protocols.streams.history.disk import (
     ComparedKey,
     FindCompared,
     KeptRow,
+    MendKey,
     ReplicaKey,
     Retain,
     Retained,
@@ -41,11 +43,12 @@ from shoal.protocols.streams.history.disk import (
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.answers import Answers
-from shoal.storage.errors import LogDiverged, StoreDamaged, StoreError, StoreGone
+from shoal.storage.errors import LogDiverged, RowDamaged, StoreDamaged, StoreError, StoreGone
 from shoal.storage.rows import Conflict, ReplicaRow
 from shoal.storage.store import Store as MessageStore
 
 log = logging.getLogger("shoal.storage")
+log_others = log_of_others("shoal.storage")
 
 RETENTION_SETTLES_NS = 3600 * S_NS
 """After the start, and after the clock was set: retention has time, and clocks are set right within
@@ -94,6 +97,7 @@ class StoreDisk:
         results: dict[int, DiskResult] = {}
         messages: dict[int, VerifiedMessage] = {}
         changes: dict[int, tuple[ReplicaKey | ComparedKey, bytes]] = {}
+        mended: dict[int, tuple[MendKey, VerifiedMessage]] = {}
         for at, (_, effect) in enumerate(requests):
             if isinstance(effect, Load):
                 continue
@@ -101,15 +105,19 @@ class StoreDisk:
                 key = decode_key(effect.key)
                 if isinstance(key, ReplicaKey | ComparedKey):
                     changes[at] = key, effect.value or b""
+                elif isinstance(key, MendKey):
+                    mended[at] = key, read_kept(key.stream, effect.value or b"").message
                 else:
                     messages[at] = read_kept(key.id.stream, effect.value or b"").message
             except (MalformedMessage, msgspec.MsgspecError) as error:
-                log.error("a message that cannot be read was to be stored: %s", error)
+                log_others.error("a message that cannot be read was to be stored: %s", error)
                 results[at] = StoreFailed(effect.token, MALFORMED)
         for at, failure in self._append(messages, now_ns).items():
             results[at] = _result(requests[at][1], failure)
         for at, (key, value) in changes.items():
             results[at] = _result(requests[at][1], self._change(key, value, now_ns))
+        for at, (place, message) in mended.items():
+            results[at] = _result(requests[at][1], self._mend(place, message))
         for at, (_, effect) in enumerate(requests):
             if isinstance(effect, Load):
                 results[at] = Loaded(effect.token, self._answer(effect.key, steady_ns))
@@ -140,6 +148,8 @@ class StoreDisk:
                 every, half = list(messages.items()), len(messages) // 2
                 first = self._append(dict(every[:half]), now_ns)
                 return first | self._append(dict(every[half:]), now_ns)
+            if isinstance(error, RowDamaged):
+                return dict.fromkeys(messages, DISK_FAILED)  # that one alone cannot be told apart
             return dict.fromkeys(messages, self._failed(error))
         except ShoalError as error:
             return dict.fromkeys(messages, self._failed(error))
@@ -167,17 +177,25 @@ class StoreDisk:
                 self.store.advance_replica(replica, key.stream, key.partition, rows[0].seq)
             self.store.append_replica(replica, key.stream, key.partition, rows, now_ns)
         except LogDiverged as error:
-            log.warning("%s", error)
+            log_others.warning("%s", error)
             return DIVERGED
         except NotFound:
             return NOT_HELD  # retention was faster than the peer's answer
         except (RemoteError, msgspec.MsgspecError, UsageError) as error:
-            log.warning("rows of a replica were refused: %s", error)
+            log_others.warning("rows of a replica were refused: %s", error)
             return MALFORMED
         except StoreError as error:
             return self._failed(error)
         self._problem = None
         return None
+
+    def _mend(self, key: MendKey, message: VerifiedMessage) -> str | None:
+        """Why a row could not be put right, or None."""
+        try:
+            done = self.store.mend(key.stream, key.partition, key.seq, message)
+        except ShoalError as error:
+            return self._failed(error)
+        return None if done else NOT_HELD
 
     def _answer(self, key: bytes, steady_ns: int) -> bytes | None:
         try:
@@ -235,8 +253,8 @@ class StoreDisk:
     def _failed(self, error: ShoalError) -> str:
         """Tell the operator, once for each new problem."""
         problem = str(error)
-        if problem != self._problem:
-            log.error("nothing can be stored: %s", problem)
+        if problem != self._problem:  # messages of others may bring it about, and in turn
+            log_others.error("nothing can be stored: %s", problem)
         self._problem = problem
         return STORE_GONE if isinstance(error, StoreGone) else DISK_FAILED
 
@@ -250,7 +268,7 @@ def _replica_row(key: ReplicaKey, row: KeptRow) -> ReplicaRow:
         key.stream, key.partition, row.timestamp_ms, row.sequence, row.publisher, row.chain
     )
     message = None if row.signed is None else read_kept(key.stream, row.signed).message
-    return ReplicaRow(row.seq, row.ingest_ns, id, message)
+    return ReplicaRow(row.seq, row.ingest_ns, id, message, row.lost)
 
 
 def _result(effect: Store | Load, failure: str | None) -> DiskResult:

@@ -25,6 +25,10 @@ class StoreDamaged(StoreError):
     """The file does not hold what was written to it."""
 
 
+class RowDamaged(StoreDamaged):
+    """One message of it is not what was written; the others are as good as ever."""
+
+
 class StoreFull(StoreError):
     """No room on the disk or in the map; nothing of the batch was stored."""
 

@@ -10,11 +10,15 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import INT63_MAX, MessageId, StreamId
 from shoal.identity import SIGNATURE_BYTES
 from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.storage.damage import Damage, mend
 from shoal.storage.layout import (
     OWN,
+    PLACE_BYTES,
     Head,
     Place,
+    Rotten,
     Tables,
+    Tail,
     Txn,
     entry_key,
     entry_value,
@@ -22,6 +26,7 @@ from shoal.storage.layout import (
     head_value,
     message_value,
     read_head,
+    read_header,
     read_message,
     tail_of,
 )
@@ -45,12 +50,13 @@ class _Open:
 class Ingest:
     """One transaction's appends. Nothing is complete before `finish`."""
 
-    def __init__(self, txn: Txn, tables: Tables, names: Names, now_ns: int) -> None:
+    def __init__(self, txn: Txn, tables: Tables, names: Names, damage: Damage, now_ns: int) -> None:
         if not 0 <= now_ns <= INT63_MAX:
             raise UsageError(f"now is {now_ns} ns: it is nanoseconds of Unix time")
         self._txn = txn
         self._tables = tables
         self._names = names
+        self._damage = damage
         self._now_ns = now_ns
         self._open: dict[tuple[StreamId, int], _Open] = {}
         self._entries: list[tuple[bytes, bytes]] = []
@@ -61,6 +67,9 @@ class Ingest:
         at = self._at(id)
         tail = tail_of(id)
         key = at.place + tail
+        missing = self._damage.row_without(key)
+        if missing is not None and self._is_mended(at.place, missing, tail, signed):
+            return Duplicate(missing)
         seq = at.last + 1
         value = message_value(key, seq, at.ingest_ns, signed)
         if not self._txn.put(key, value, overwrite=False, db=self._tables.messages):
@@ -90,7 +99,31 @@ class Ingest:
         return at
 
     def _known(self, key: bytes, signed: bytes) -> Appended:
-        held = read_message(key, self._txn.get(key, db=self._tables.messages))
+        raw = self._txn.get(key, db=self._tables.messages)
+        try:
+            held = read_message(key, raw)
+        except Rotten:
+            return self._mended(key, raw or b"", signed)
         if held.signed[SIGNATURE_BYTES:] == signed[SIGNATURE_BYTES:]:
             return Duplicate(held.seq)
         return Conflict(held.seq, held.signed, signed)
+
+    def _is_mended(self, place: Place, seq: int, tail: Tail, signed: bytes) -> bool:
+        """A row that was met lacks its message: it is this one, and not a new one."""
+        if self._txn.get(place + tail, db=self._tables.messages) is not None:
+            return False  # it is damaged, but there
+        if not mend(self._txn, self._tables, place, seq, tail, signed, exact=True):
+            return False
+        self._damage.mend(place, seq)
+        return True
+
+    def _mended(self, key: bytes, raw: bytes, signed: bytes) -> Appended:
+        """What is held is damaged. If these are its bytes, its CRC says so, and it is put right; if
+        not, Rotten: nothing else can tell a copy from another message under the same id."""
+        place, tail, header = Place(key[:PLACE_BYTES]), Tail(key[PLACE_BYTES:]), read_header(raw)
+        if header is None or not mend(
+            self._txn, self._tables, place, header[0], tail, signed, exact=False
+        ):
+            raise Rotten(key)
+        self._damage.mend(place, header[0])
+        return Duplicate(header[0])

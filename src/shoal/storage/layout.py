@@ -15,8 +15,8 @@ last, so it needs no length, and its UTF-8 sorts as its code points do.
     log_ids          log number                 UUID of a log; number 0 is the own log
     log_numbers      UUID of a log              log number
     messages         place, tail                own seq, ingest time, CRC-32, signed bytes
-    entries          log number, place, seq     ingest time in that log, variant?, tail
-    variants         log number, place, seq     signed bytes, if other than those in `messages`
+    entries          log number, place, seq     ingest time in that log, 1 variant, 2 lost, tail
+    variants         log number, place, seq     CRC-32, signed bytes; if other than in `messages`
     heads            place, log number          first seq available, last seq given, newest ingest
                                                 time, horizon
     holders          place, tail                (log number, seq) of each replica that has it
@@ -63,11 +63,13 @@ _ENTRY = struct.Struct(">QB")
 _HEAD_KEY = struct.Struct(">5sI")
 _HEAD = struct.Struct(">QQQQ")
 _HOLDER = struct.Struct(">IQ")
+_CRC = struct.Struct(">I")
 _LEASE = struct.Struct(">QQ")
 _CLOSED = struct.Struct(">QQ")
 
 PLACE_BYTES = _PLACE.size
 HEAD_KEY_BYTES = _HEAD_KEY.size
+_VARIANT, _LOST = 1, 2  # kinds of rows in `entries`
 SEQ_BYTES = 8  # at the end of a row's key
 _MESSAGE_HEAD_BYTES = _MESSAGE.size
 _CHAIN_BYTES_MAX = 4 * CHAIN_CHARS_MAX
@@ -129,9 +131,9 @@ def tail_of(id: MessageId) -> Tail:
 
 
 def id_of(stream: StreamId, partition: int, tail: bytes) -> MessageId:
-    """The full id again."""
+    """The full id again; of a tail that is damaged it is an id that nobody has."""
     timestamp_ms, sequence, publisher = _TAIL.unpack_from(tail)
-    chain = tail[_TAIL.size :].decode()
+    chain = tail[_TAIL.size :].decode(errors="replace")
     return MessageId(stream, partition, timestamp_ms, sequence, NodeId(publisher), chain)
 
 
@@ -186,6 +188,14 @@ def message_value(key: bytes, seq: int, ingest_ns: int, signed: bytes) -> bytes:
     return _MESSAGE.pack(seq, ingest_ns, crc) + signed
 
 
+def read_header(value: bytes) -> tuple[int, int] | None:
+    """Own seq and ingest time, as far as the bytes are there; nothing says that they are right."""
+    if len(value) < _MESSAGE_HEAD_BYTES:
+        return None
+    seq, ingest_ns, _ = _MESSAGE.unpack_from(value)
+    return seq, ingest_ns
+
+
 def read_message(key: bytes, value: bytes | None) -> Message:
     """The message, or Rotten if its bytes are not those that were written."""
     if value is None or len(value) < _MESSAGE_HEAD_BYTES:
@@ -207,6 +217,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     variant: bool
     """The bytes of this row are in `variants`: the log's owner holds another content."""
     tail: Tail
+    lost: bool = False
+    """The log's owner could not read it, so it may not be in `messages`."""
 
 
 class Head(NamedTuple):
@@ -229,15 +241,28 @@ def seq_of(key: bytes) -> int:
     return int.from_bytes(key[-SEQ_BYTES:])
 
 
-def entry_value(ingest_ns: int, variant: bool, tail: bytes) -> bytes:
+def entry_value(ingest_ns: int, variant: bool, tail: bytes, *, lost: bool = False) -> bytes:
     """What a log's row says."""
-    return _ENTRY.pack(ingest_ns, variant) + tail
+    return _ENTRY.pack(ingest_ns, _LOST if lost else variant) + tail
 
 
 def read_entry(value: bytes) -> Entry:
     """And back."""
-    ingest_ns, variant = _ENTRY.unpack_from(value)
-    return Entry(ingest_ns, bool(variant), Tail(value[_ENTRY.size :]))
+    ingest_ns, kind = _ENTRY.unpack_from(value)
+    return Entry(ingest_ns, kind == _VARIANT, Tail(value[_ENTRY.size :]), kind == _LOST)
+
+
+def variant_value(signed: bytes) -> bytes:
+    """Bytes that a replica has for itself."""
+    return _CRC.pack(zlib.crc32(signed)) + signed
+
+
+def read_variant(value: bytes | None) -> bytes | None:
+    """And back; None if they are not what was written."""
+    if value is None or len(value) < _CRC.size:
+        return None
+    signed = value[_CRC.size :]
+    return signed if variant_value(signed) == value else None
 
 
 def head_key(place: Place, log: int) -> bytes:

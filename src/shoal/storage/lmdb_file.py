@@ -41,16 +41,18 @@ _DAMAGE = (
 class LmdbFile(ABC):
     """A file of lmdb, open in this process and in no other. What its tables are, its kinds say."""
 
-    def __init__(self, folder: Path, config: StoreConfig) -> None:
-        """Open it, or make it; StoreError of some kind if that cannot be."""
+    def __init__(self, folder: Path, config: StoreConfig, *, readonly: bool = False) -> None:
+        """Open it, or make it; StoreError of some kind if that cannot be. What is opened only to be
+        read may be open elsewhere, too."""
         self.file = data_file(folder)
         self._config = config
         self._gate = Gate()
         self._closed = False
-        make_folder(folder)
-        self._lock = FolderLock(folder)
+        if not readonly:
+            make_folder(folder)
+        self._lock = None if readonly else FolderLock(folder)
         try:
-            self._environment = open_environment(folder, config)
+            self._environment = open_environment(folder, config, readonly=readonly)
             try:
                 with self._named_errors():
                     self._open_tables(self._environment)
@@ -59,7 +61,8 @@ class LmdbFile(ABC):
                 self._environment.close()
                 raise
         except BaseException:
-            self._lock.release()
+            if self._lock is not None:
+                self._lock.release()
             raise
 
     @abstractmethod
@@ -72,7 +75,8 @@ class LmdbFile(ABC):
             if not self._closed:
                 self._closed = True
                 self._environment.close()
-                self._lock.release()
+                if self._lock is not None:
+                    self._lock.release()
 
     def read(self, work: Callable[Concatenate[Txn, P], T], *args: P.args, **named: P.kwargs) -> T:
         """What work finds in one state of the store."""

@@ -18,7 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from shoal.base.errors import InvariantViolated, NotFound, OffsetExpired, UsageError
+import msgspec
+
+from shoal.base.errors import NotFound, OffsetExpired, UsageError
 from shoal.base.ids import INT63_MAX, StreamId
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
@@ -29,6 +31,7 @@ from shoal.storage.layout import (
     Entry,
     Head,
     Place,
+    Rotten,
     Tables,
     Txn,
     closed_value,
@@ -41,12 +44,13 @@ from shoal.storage.layout import (
     read_head,
     read_holder,
     read_message,
+    read_variant,
     seq_of,
     split_head_key,
     split_place,
 )
 from shoal.storage.names import Names
-from shoal.storage.rows import LogHead, LogId, LogPage, Row
+from shoal.storage.rows import DamagedRow, LogHead, LogId, LogPage, Row
 
 Match = Callable[[bytes], bool]
 """Whether a key of `messages` is asked for."""
@@ -177,15 +181,17 @@ class Logs:
         """The first available seq that came in at this time or later, or the next to be given."""
 
         def work(txn: Txn) -> int:
-            at = self.find(txn, log, stream, partition)
-            low, high = at.head.first, at.head.last + 1
-            if at.place is None:
+            found = self.find(txn, log, stream, partition)
+            low, high = found.head.first, found.head.last + 1
+            if found.place is None:
                 return low
-            entries = Entries(txn, self._tables, at.place, at.number)
+            entries = Entries(txn, self._tables, found.place, found.number)
             while low < high:  # ingest times never go back, so it can be searched
-                middle = (low + high) // 2
-                if entries.get(middle).ingest_ns < ingest_ns:
-                    low = middle + 1
+                middle = at = (low + high) // 2
+                while at < high and (entry := entries.find(at)) is None:
+                    at += 1  # a row that is damaged
+                if at < high and entry is not None and entry.ingest_ns < ingest_ns:
+                    low = at + 1
                 else:
                     high = middle
             return low
@@ -205,35 +211,62 @@ class Logs:
         rows: list[Row] = []
         if at.place is None or after_seq >= head.last:
             return LogPage(rows, after_seq, head)
+        damaged: list[DamagedRow] = []
         size_bytes, through = 0, after_seq
-        for seq, entry in Entries(txn, self._tables, at.place, at.number).after(after_seq):
-            if seq != through + 1:
-                raise InvariantViolated(f"log {at.log} has no row {through + 1}")
+        entries = Entries(txn, self._tables, at.place, at.number)
+        for seq, entry in entries.whole(after_seq, head.last):
             through = seq
-            message_key = at.place + entry.tail
-            if (match is None or match(message_key)) and not (
-                minus and self._is_in(txn, message_key, minus)
+            message_key = None if entry is None else at.place + entry.tail
+            if entry is None:
+                self._database.damage.note(at.place, seq if entries.is_own(seq) else 0)
+                damaged.append(DamagedRow(seq, 0, None))
+            elif (
+                message_key is not None
+                and (match is None or match(message_key))
+                and not (minus and self._is_in(txn, message_key, minus))
             ):
-                row = self._row(txn, at, at.place, through, entry)
-                rows.append(row)
-                size_bytes += len(row.signed)
+                signed = self._signed(txn, entries, at.place, seq, entry)
+                id = id_of(at.stream, at.partition, entry.tail)
+                if signed is None:
+                    damaged.append(DamagedRow(seq, entry.ingest_ns, id, entry.lost))
+                else:
+                    rows.append(Row(id, seq, entry.ingest_ns, signed))
+                    size_bytes += len(signed)
             if (
-                through == head.last
-                or len(rows) >= limit
+                len(rows) + len(damaged) >= limit
                 or size_bytes >= self._config.page_bytes_max
                 or through - after_seq >= self._config.scan_rows_max
             ):
                 break
-        return LogPage(rows, through, head)
+        return LogPage(rows, through, head, tuple(damaged))
 
-    def _row(self, txn: Txn, at: LogAt, place: Place, seq: int, entry: Entry) -> Row:
-        id = id_of(at.stream, at.partition, entry.tail)
+    def _signed(
+        self, txn: Txn, entries: Entries, place: Place, seq: int, entry: Entry
+    ) -> bytes | None:
+        """The bytes of a row; None if they are not as they were written, which is noted."""
+        damage, tables = self._database.damage, self._tables
         if entry.variant:
-            signed = txn.get(entry_key(at.number, place, seq), b"", db=self._tables.variants)
-        else:
-            key = place + entry.tail
-            signed = read_message(key, txn.get(key, db=self._tables.messages)).signed
-        return Row(id, seq, entry.ingest_ns, signed)
+            raw = txn.get(entry_key(entries.number, place, seq), db=tables.variants)
+            signed = read_variant(raw)
+            if signed is None:
+                damage.note(place, 0)
+            return signed
+        key = place + entry.tail
+        value = txn.get(key, db=tables.messages)
+        try:
+            message = read_message(key, value)
+        except Rotten:
+            if entries.is_own(seq):
+                damage.note(place, seq, key)
+            elif value is not None or not entry.lost:
+                damage.note_message(txn, tables, key)
+            return None
+        if entries.is_own(seq) and message.seq != seq:
+            again = entries.find(message.seq)
+            if again is None or again.tail != entry.tail:  # not one that came again
+                damage.note(place, seq)
+                return None
+        return message.signed
 
     def _minus(self, txn: Txn, at: LogAt, minus: Mapping[LogId, int]) -> dict[int, int]:
         """Log number -> seq; NotFound if what is to be left out is not known here."""
@@ -258,7 +291,10 @@ class Logs:
     def _is_in(self, txn: Txn, key: bytes, minus: Mapping[int, int]) -> bool:
         """Whether a message is in one of these logs, up to its seq."""
         if OWN in minus:
-            message = read_message(key, txn.get(key, db=self._tables.messages))
+            try:
+                message = read_message(key, txn.get(key, db=self._tables.messages))
+            except Rotten:
+                return False  # it is told as damaged, whoever has it
             if message.seq <= minus[OWN]:
                 return True
         return any(
@@ -293,7 +329,7 @@ class Entries:
         self._txn = txn
         self._table = tables.entries
         self._place = place
-        self._number = number
+        self.number = number
         closed = closed_at(txn, tables, place)
         self.shared = next((log.last for log in closed if log.number == number), 0)
         """Rows up to this one are kept as rows of the own log."""
@@ -302,18 +338,28 @@ class Entries:
         self._caps = older if number == OWN or self.shared else []
         self._capped = max((log.last for log in self._caps), default=0)
 
-    def get(self, seq: int) -> Entry:
-        """The row with this seq; InvariantViolated if there is none."""
-        entry = self.find(seq)
-        if entry is None:
-            raise InvariantViolated(f"log {self._number} has no row {seq}")
-        return entry
+    def is_own(self, seq: int) -> bool:
+        """Whether this row is kept as one of the own log."""
+        return self.number == OWN or seq <= self.shared
 
     def find(self, seq: int) -> Entry | None:
         """The row with this seq, available or not."""
-        number = OWN if seq <= self.shared else self._number
+        number = OWN if seq <= self.shared else self.number
         raw = self._txn.get(entry_key(number, self._place, seq), db=self._table)
         return None if raw is None else self._read(seq, raw)
+
+    def whole(self, seq: int, last: int) -> Iterator[tuple[int, Entry | None]]:
+        """Every seq after this one, up to the last; None where the row is not there, as it has to
+        be."""
+        for at, entry in self.after(seq):
+            if at > last:
+                break
+            for missing in range(seq + 1, at):
+                yield missing, None
+            yield at, entry
+            seq = at
+        for missing in range(seq + 1, last + 1):
+            yield missing, None
 
     def after(self, seq: int) -> Iterator[tuple[int, Entry]]:
         """Rows after this seq, with their seqs: those that are kept."""
@@ -322,7 +368,7 @@ class Entries:
                 if at > self.shared:
                     break
                 yield at, entry
-        yield from self._kept(self._number, max(seq, self.shared))
+        yield from self._kept(self.number, max(seq, self.shared))
 
     def ingest_ns(self, seq: int, kept_ns: int) -> int:
         """When a row came in, in this log."""
@@ -345,7 +391,7 @@ class Entries:
         entry = read_entry(raw)
         if seq > self._capped:
             return entry
-        return Entry(self.ingest_ns(seq, entry.ingest_ns), entry.variant, entry.tail)
+        return msgspec.structs.replace(entry, ingest_ns=self.ingest_ns(seq, entry.ingest_ns))
 
 
 def check_available(at: LogAt, after_seq: int) -> None:

@@ -42,14 +42,16 @@ def verify_pages(folder: Path) -> None:
         )
 
 
-def open_environment(folder: Path, config: StoreConfig) -> lmdb.Environment:
+def open_environment(
+    folder: Path, config: StoreConfig, *, readonly: bool = False
+) -> lmdb.Environment:
     """lmdb on a file that looks whole."""
     file = data_file(folder)
     try:
         size = file.stat().st_size if file.exists() else 0
     except OSError as error:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from error
-    if 0 < size <= config.verify_bytes_max:
+    if not readonly and 0 < size <= config.verify_bytes_max:  # pages of one that is written to move
         verify_pages(folder)
     map_bytes = max(config.map_bytes, (size * 5 // 4 // MIB + 1) * MIB)
     try:
@@ -59,6 +61,8 @@ def open_environment(folder: Path, config: StoreConfig) -> lmdb.Environment:
             max_dbs=len(Tables._fields),
             max_readers=config.readers_max,
             mode=0o700,
+            readonly=readonly,
+            create=not readonly,
             # Files of 0.9 open in every lmdb; pinned, since the library's default may move.
             lib_version=0,
         )
@@ -69,6 +73,8 @@ def open_environment(folder: Path, config: StoreConfig) -> lmdb.Environment:
     try:
         # Pages that were taken and given back in one transaction may lie behind the file's end.
         pages = environment.info()["last_pgno"] + 1
+        if readonly:
+            return environment
         if size and size < pages * environment.stat()["psize"] and size > config.verify_bytes_max:
             verify_pages(folder)
         if not size:
@@ -80,13 +86,17 @@ def open_environment(folder: Path, config: StoreConfig) -> lmdb.Environment:
 
 
 def open_tables(
-    environment: lmdb.Environment, file: Path, entropy: Entropy
+    environment: lmdb.Environment, file: Path, entropy: Entropy, *, readonly: bool = False
 ) -> tuple[Tables, bytes]:
     """The tables and the own log's id; made now, all or none, if the file is new."""
     with environment.begin() as txn:
         is_new = txn.stat()["entries"] == 0
-    if not is_new:
+    if not is_new or readonly:
         _check_format(environment, file)
+    if readonly:
+        tables = Tables(*(environment.open_db(n.encode(), create=False) for n in Tables._fields))
+        with environment.begin() as txn:
+            return tables, _log_of(txn, tables, file)
     # Handles last only if their transaction commits, which for lmdb a read does not.
     with environment.begin(write=True) as txn:
         tables = Tables(*(_open_table(environment, txn, name, is_new) for name in Tables._fields))
@@ -96,10 +106,14 @@ def open_tables(
             txn.put(LOG, log, db=tables.meta)
             txn.put(number_bytes(OWN), log, db=tables.log_ids)
             txn.put(log, number_bytes(OWN), db=tables.log_numbers)
-        found = txn.get(LOG, db=tables.meta)
+        return tables, _log_of(txn, tables, file)
+
+
+def _log_of(txn: Txn, tables: Tables, file: Path) -> bytes:
+    found = txn.get(LOG, db=tables.meta)
     if found is None or len(found) != _LOG_BYTES:
         raise StoreDamaged(f"{file} has lost the id of its log: restore a copy")
-    return tables, found
+    return found
 
 
 def _check_format(environment: lmdb.Environment, file: Path) -> None:

@@ -14,18 +14,23 @@ from typing import NamedTuple
 
 from shoal.base.ids import INT63_MAX, MessageId, NodeId, StreamId
 from shoal.identity.stream_message import Position
-from shoal.protocols.streams.history.tail import body_digest
+from shoal.protocols.streams.history.tail import LOST, body_digest
 from shoal.storage.config import StoreConfig
 from shoal.storage.database import Database
 from shoal.storage.layout import (
+    OWN,
     PLACE_BYTES,
+    Message,
     Place,
+    Rotten,
     Txn,
     chain_of,
     end_of,
+    head_key,
     id_of,
     position_key,
     publisher_of,
+    read_head,
     read_message,
     tail_of,
     timestamp_of,
@@ -54,6 +59,8 @@ class Page(NamedTuple):
 
     rows: list[Row]
     next: MessageId | None
+    damaged: int = 0
+    """Rows that should be among these, and cannot be read."""
 
 
 class LastScan(NamedTuple):
@@ -154,6 +161,16 @@ class Reader:
             page, start = self._database.read(self._get, ids, start)
             yield page
 
+    def is_missing(self, txn: Txn, id: MessageId) -> bool:
+        """Whether a message is not held, and retention has not let go of it either."""
+        place = self._names.place(txn, id.stream, id.partition)
+        if place is None:
+            return True
+        if txn.get(place + tail_of(id), db=self._database.tables.messages) is not None:
+            return False
+        head = read_head(txn.get(head_key(place, OWN), db=self._database.tables.heads))
+        return id.timestamp_ms >= head.horizon_ms
+
     def lacking(self, claims: Iterable[Claim]) -> list[MessageId]:
         """Ids that are not held, or held with another body than claimed."""
 
@@ -195,7 +212,9 @@ class Reader:
                     return rows, key
                 scanned += 1
                 if match is None or match(key):
-                    message = read_message(key, cursor.value())
+                    message = self._read(txn, key, cursor.value())
+                    if message is None:
+                        continue
                     size_bytes += len(message.signed)
                     id = id_of(stream, partition, key[PLACE_BYTES:])
                     rows.append(Row(id, message.seq, message.ingest_ns, message.signed))
@@ -211,18 +230,21 @@ class Reader:
         limits: PageLimits,
     ) -> Page:
         rows: list[Row] = []
-        size_bytes = 0
+        size_bytes = damaged = 0
         seen: bytes | None = None  # the last key looked at
         with txn.cursor(self._messages) as cursor:
             if not cursor.set_range(span.start):
                 return Page(rows, None)
             for scanned, key in enumerate(cursor.iternext(keys=True, values=False)):
                 if key >= span.end:
-                    return Page(rows, None)
+                    return Page(rows, None, damaged)
                 if len(rows) >= limits.rows or scanned >= self._config.scan_rows_max:
                     break
                 if match is None or match(key):
-                    message = read_message(key, cursor.value())
+                    message = self._read(txn, key, cursor.value())
+                    if message is None:
+                        damaged, seen = damaged + 1, key
+                        continue
                     size_bytes += len(message.signed)
                     if rows and size_bytes > limits.size_bytes:
                         break
@@ -230,9 +252,9 @@ class Reader:
                     rows.append(Row(id, message.seq, message.ingest_ns, message.signed))
                 seen = key
             else:
-                return Page(rows, None)
+                return Page(rows, None, damaged)
         next = None if seen is None else id_of(stream, partition, seen[PLACE_BYTES:])
-        return Page(rows, next)
+        return Page(rows, next, damaged)
 
     def _back(
         self, txn: Txn, above: bytes, start: bytes, n: int, match: Match | None
@@ -264,8 +286,8 @@ class Reader:
             place = self._names.place(txn, ids[at].stream, ids[at].partition)
             key = b"" if place is None else place + tail_of(ids[at])
             value = txn.get(key, db=self._messages) if key else None
-            if value is not None:
-                message = read_message(key, value)
+            message = None if value is None else self._read(txn, key, value)
+            if message is not None:
                 size_bytes += len(message.signed)
                 rows.append(Row(ids[at], message.seq, message.ingest_ns, message.signed))
         return rows, len(ids)
@@ -276,7 +298,16 @@ class Reader:
             return False
         key = place + tail_of(claim.id)
         value = txn.get(key, db=self._messages)
-        return value is not None and body_digest(read_message(key, value).signed) == claim.digest
+        message = None if value is None else self._read(txn, key, value)
+        return message is not None and claim.digest in (body_digest(message.signed), LOST)
+
+    def _read(self, txn: Txn, key: bytes, value: bytes) -> Message | None:
+        """A message; None if it is not as it was written, which is noted."""
+        try:
+            return read_message(key, value)
+        except Rotten:
+            self._database.damage.note_message(txn, self._database.tables, key)
+            return None
 
 
 def matching(publisher: NodeId | None, chain: str | None) -> Match | None:

@@ -15,11 +15,13 @@ from collections.abc import Sequence
 
 from shoal.base.errors import MalformedMessage, NotFound, UsageError
 from shoal.base.ids import INT63_MAX, StreamId
+from shoal.storage.damage import Damage
 from shoal.storage.errors import LogDiverged
 from shoal.storage.ingest import Ingest
 from shoal.storage.layout import (
     Head,
     Place,
+    Rotten,
     Tables,
     Txn,
     entry_key,
@@ -29,6 +31,7 @@ from shoal.storage.layout import (
     holder_value,
     read_head,
     tail_of,
+    variant_value,
 )
 from shoal.storage.logs import Entries
 from shoal.storage.names import Names
@@ -38,11 +41,11 @@ from shoal.storage.rows import Conflict, LogId, ReplicaAppended, ReplicaRow, Sto
 class ReplicaIngest:
     """One transaction that appends a range to a replica."""
 
-    def __init__(self, txn: Txn, tables: Tables, names: Names, now_ns: int) -> None:
+    def __init__(self, txn: Txn, tables: Tables, names: Names, damage: Damage, now_ns: int) -> None:
         self._txn = txn
         self._tables = tables
         self._names = names
-        self._ingest = Ingest(txn, tables, names, now_ns)
+        self._ingest = Ingest(txn, tables, names, damage, now_ns)
 
     def append(
         self, log: LogId, stream: StreamId, partition: int, rows: Sequence[ReplicaRow]
@@ -79,20 +82,28 @@ class ReplicaIngest:
     def _append_row(self, number: int, place: Place, row: ReplicaRow) -> Stored | Conflict | None:
         txn, tables = self._txn, self._tables
         tail = tail_of(row.id)
-        result = None
+        result, variant, lost = None, None, False
         if row.message is not None:
-            accepted = self._ingest.accept(row.message)
-            result = accepted if isinstance(accepted, Stored | Conflict) else None
+            try:
+                accepted = self._ingest.accept(row.message)
+            except Rotten:
+                variant = row.message.signed  # ours is damaged, and may have been another one
+            else:
+                result = accepted if isinstance(accepted, Stored | Conflict) else None
+                variant = accepted.offered if isinstance(accepted, Conflict) else None
+        elif row.lost:
+            lost = True
         elif txn.get(place + tail, db=tables.messages) is None:
             raise NotFound(
                 f"row {row.seq} names message {row.id}, which is not held: send it along"
             )
         key = entry_key(number, place, row.seq)
-        if isinstance(result, Conflict):
-            txn.put(key, result.offered, db=tables.variants)
-        value = entry_value(row.ingest_ns, isinstance(result, Conflict), tail)
+        if variant is not None:
+            txn.put(key, variant_value(variant), db=tables.variants)
+        value = entry_value(row.ingest_ns, variant is not None, tail, lost=lost)
         txn.put(key, value, db=tables.entries)
-        txn.put(place + tail, holder_value(number, row.seq), db=tables.holders)
+        if not lost:
+            txn.put(place + tail, holder_value(number, row.seq), db=tables.holders)
         return result
 
     def _check_known(self, log: LogId, entries: Entries, row: ReplicaRow) -> None:

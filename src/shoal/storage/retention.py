@@ -5,6 +5,9 @@ the store is too large, the oldest wherever they are (in runs, so "oldest" is ex
 its row a message goes from every table, and replicas become unavailable up to the rows that named
 it. Seqs are never given again, for heads stay.
 
+A lease keeps rows that are too old. It keeps none in a store that is too large: others would have
+to go for them, and whoever may read one stream could empty all the others.
+
 A pass goes over the places, oldest first; each step of it removes a bounded number of messages in
 one transaction. Between passes a step costs a comparison.
 
@@ -301,8 +304,10 @@ class Retainer:
                 if not self._swept:
                     sweeps[place, number] = None
             elif head.first <= head.last:
-                oldest = Entries(txn, self._tables, place, OWN).get(head.first)
-                queue.append((oldest.ingest_ns, place))
+                entries = Entries(txn, self._tables, place, OWN)
+                for _, oldest in entries.after(head.first - 1):
+                    queue.append((oldest.ingest_ns, place))
+                    break
         heapify(queue)
         return _Pass(queue, sweeps, False)
 
@@ -319,7 +324,7 @@ class Retainer:
                 if queue[0][0] > limit_ns or rows <= 0:
                     break
             _, place = heappop(queue)
-            run = self._remove(txn, place, limit_ns, limits, rows)
+            run = self._remove(txn, place, limit_ns, limits, rows, leased=limit_ns != _ALL)
             removed += run.removed
             if by_wall and times is not None:
                 more_rows += run.removed
@@ -345,22 +350,29 @@ class Retainer:
             return _ALL
         return _NONE if age_ns is None else now_ns - age_ns
 
-    def _remove(self, txn: Txn, place: Place, limit_ns: int, limits: _Limits, rows: int) -> _Run:
-        """Take rows that must go off the old end of the own log at a place."""
+    def _remove(
+        self, txn: Txn, place: Place, limit_ns: int, limits: _Limits, rows: int, *, leased: bool
+    ) -> _Run:
+        """Take rows that must go off the old end of the own log at a place; if leases count there,
+        not what somebody still needs."""
         tables = self._tables
         head = read_head(txn.get(head_key(place, OWN), db=tables.heads))
         most_ns = limits.wall_ns + self._lease_ns_max if limits.strict else None
-        leased = leased_after(txn, tables, place, limits.wall_ns, most_ns)
+        held = leased_after(txn, tables, place, limits.wall_ns, most_ns) if leased else {}
         entries, closed = Entries(txn, tables, place, OWN), closed_at(txn, tables, place)
         raised: dict[int, int] = {}
         seq, horizon_ms, next_ns, blocked = head.first, head.horizon_ms, None, False
         last_ns = 0
         while seq <= head.last:
-            entry = entries.get(seq)
+            entry = entries.find(seq)
+            if entry is None:  # damaged: what is left of it goes with a repair
+                self._database.damage.forget(place, seq)
+                seq += 1
+                continue
             message_key = place + entry.tail
             holders = holders_of(txn, tables, message_key)
             holders += [(log.number, seq) for log in closed if seq <= log.last]
-            blocked = any(at > leased.get(log, _ALL) for log, at in [(OWN, seq), *holders])
+            blocked = any(at > held.get(log, _ALL) for log, at in [(OWN, seq), *holders])
             if blocked or entry.ingest_ns > limit_ns or seq - head.first >= rows:
                 next_ns = entry.ingest_ns
                 blocked &= entry.ingest_ns <= limit_ns
@@ -369,6 +381,7 @@ class Retainer:
             txn.delete(message_key, db=tables.holders)
             txn.delete(entry_key(OWN, place, seq), db=tables.entries)
             last_ns = entry.ingest_ns
+            self._database.damage.forget(place, seq)
             horizon_ms = max(horizon_ms, timestamp_of(entry.tail) + 1)
             for number, replica_seq in holders:
                 raised[number] = max(replica_seq + 1, raised.get(number, 0))

@@ -62,6 +62,9 @@ class ReplicaRow(msgspec.Struct, frozen=True, gc=False):
     ingest_ns: int
     id: MessageId
     message: VerifiedMessage | None = None
+    lost: bool = False
+    """The log's owner cannot read it any more: it is kept as a row without a message, unless one
+    comes."""
 
 
 class ReplicaAppended(msgspec.Struct, frozen=True, gc=False):
@@ -91,6 +94,17 @@ class LogHead(msgspec.Struct, frozen=True, gc=False):
     last: int
 
 
+class DamagedRow(msgspec.Struct, frozen=True, gc=False):
+    """A row that is not as it was written, or not there."""
+
+    seq: int
+    ingest_ns: int
+    id: MessageId | None
+    """None if not even that is known."""
+    lost: bool = False
+    """Of a replica whose owner could not read it either: nothing is wrong here."""
+
+
 class LogPage(msgspec.Struct, frozen=True, gc=False):
     """Rows of a log after some seq."""
 
@@ -98,6 +112,8 @@ class LogPage(msgspec.Struct, frozen=True, gc=False):
     through: int
     """Go on after this seq. Above the last row's if rows were left out: `minus`, or a filter."""
     head: LogHead
+    damaged: tuple[DamagedRow, ...] = ()
+    """Rows that should be among these, and cannot be read."""
 
 
 class Lease(msgspec.Struct, frozen=True, gc=False):

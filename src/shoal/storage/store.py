@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from shoal.base.errors import UsageError
+from shoal.base.errors import OffsetExpired, UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import Entropy
 from shoal.identity.stream_message import Position
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.audit import audit
+from shoal.storage.checking import put_right
 from shoal.storage.config import DEFAULTS, StoreConfig
+from shoal.storage.damage import mend
 from shoal.storage.database import Database
 from shoal.storage.ingest import Ingest
-from shoal.storage.layout import Txn, split_head_key
+from shoal.storage.layout import OWN, Place, Txn, head_key, read_head, split_head_key, tail_of
 from shoal.storage.leases import Leases
-from shoal.storage.logs import Logs, PlaceHeads
+from shoal.storage.logs import Logs, PlaceHeads, heads_from
 from shoal.storage.names import Names
 from shoal.storage.owned_file import with_checksum, without_checksum
 from shoal.storage.reading import LastScan, Page, PageLimits, Reader, in_log, matching
@@ -55,11 +58,15 @@ class Store:
         config: StoreConfig = DEFAULTS,
         *,
         may_create: bool = True,
+        readonly: bool = False,
     ) -> None:
         """Open the store in this folder, or make one; StoreError if that cannot be, StoreGone if
-        there is none and none may be made."""
+        there is none and none may be made. What is opened only to be read may be open in another
+        process, too."""
         self._config = config
-        self._database = Database(folder, entropy, config, may_create=may_create)
+        self._database = Database(
+            folder, entropy, config, may_create=may_create and not readonly, readonly=readonly
+        )
         self._tables = self._database.tables
         self._names = Names(self._tables, config)
         self._reader = Reader(self._database, self._names, config)
@@ -68,6 +75,8 @@ class Store:
         self._retainer = Retainer(self._database, config)
         self.newest_ingest_ns: int = self._database.read(newest_ingest, self._tables)
         """When the newest row of the own log came in."""
+        self.damage = self._database.damage
+        """What was met that cannot be read."""
 
     def __enter__(self) -> Store:
         return self
@@ -117,7 +126,7 @@ class Store:
             return []
 
         def work(txn: Txn) -> list[Appended]:
-            ingest = Ingest(txn, self._tables, self._names, now_ns)
+            ingest = Ingest(txn, self._tables, self._names, self.damage, now_ns)
             results = [ingest.accept(message) for message in messages]
             ingest.finish()
             return results
@@ -144,7 +153,7 @@ class Store:
         check_range(self.log, log, stream, partition, rows)
 
         def work(txn: Txn) -> ReplicaAppended:
-            ingest = ReplicaIngest(txn, self._tables, self._names, now_ns)
+            ingest = ReplicaIngest(txn, self._tables, self._names, self.damage, now_ns)
             return ingest.append(log, stream, partition, rows)
 
         appended = self._database.write(work)
@@ -183,6 +192,58 @@ class Store:
 
         raw = self._database.read(work)
         return None if raw is None else without_checksum(raw)
+
+    def mend(self, stream: StreamId, partition: int, seq: int, message: VerifiedMessage) -> bool:
+        """Put a damaged row of the own log right with the message that a copy of this log has
+        there; False if it cannot be that row's."""
+
+        def work(txn: Txn) -> Place | None:
+            place = self._names.place(txn, stream, partition)
+            if place is None or (message.id.stream, message.id.partition) != (stream, partition):
+                return None
+            head = read_head(txn.get(head_key(place, OWN), db=self._tables.heads))
+            if not self.damage.is_noted(place, seq):
+                return None  # what can be read is not changed
+            if not head.first <= seq <= head.last:
+                return None
+            tail = tail_of(message.id)
+            done = mend(txn, self._tables, place, seq, tail, message.signed, exact=True)
+            return place if done else None
+
+        place = self._database.write(work)
+        if place is not None:
+            self.damage.mend(place, seq)
+        return place is not None
+
+    def damaged_rows(self, most: int) -> tuple[StreamId, int, list[int]] | None:
+        """Rows of the own log at one place that were met and cannot be read; each time others."""
+        rows = self.damage.next_rows(most)
+        if not rows:
+            return None
+        stream, partition = self._database.read(self._names.stream_of, rows[0].place)
+        return stream, partition, sorted(row.seq for row in rows)
+
+    def unread(self, stream: StreamId, partition: int, seq: int) -> None:
+        """Somebody found that a row of the own log is not what its publisher signed."""
+        place = self._database.read(self._names.place, stream, partition)
+        if place is not None:
+            self.damage.note(place, seq)
+            with suppress(OffsetExpired):  # its message is noted, too
+                self.log_read(self.log, stream, partition, seq - 1, 1)
+
+    def unnamed(self) -> int:
+        """Messages that no row of the own log names, by their number."""
+
+        def work(txn: Txn) -> int:
+            heads = heads_from(txn, self._tables, b"")
+            named = sum(head.last + 1 - head.first for _, number, head in heads if number == OWN)
+            return max(0, txn.stat(self._tables.messages)["entries"] - named)
+
+        return self._database.read(work)
+
+    def put_right(self) -> int:
+        """Mend what needs no other storage node (checking.py): how many rows were changed."""
+        return put_right(self._database)
 
     # Reading by position
 
@@ -340,6 +401,15 @@ class Store:
         """Ids of these that are not held, or held with another body than the claim's digest."""
         self._check_claims(len(claims))
         return self._reader.lacking(claims)
+
+    def missing(self, ids: Sequence[MessageId]) -> list[MessageId]:
+        """Those of these that are not held, and that retention has not let go of."""
+        self._check_claims(len(ids))
+
+        def work(txn: Txn) -> list[MessageId]:
+            return [id for id in ids if self._reader.is_missing(txn, id)]
+
+        return self._database.read(work)
 
     # The store itself
 

@@ -18,6 +18,7 @@ from shoal.identity import split_secret_source
 from shoal.identity.group_key_file import group_key_path
 from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.session_file import session_path
+from shoal.node.unkept import unkept_path
 from shoal.registry.opening import BLOCKS_FILE
 from shoal.storage.folder import data_file
 
@@ -68,6 +69,7 @@ def _named(network: NetworkFile) -> Iterator[tuple[Path, Kind, bool]]:
         keystore = network.path(node.key)
         yield keystore, Kind.FILE, True
         yield group_key_path(keystore), Kind.FILE, False
+        yield unkept_path(keystore), Kind.FILE, False
         yield session_path(keystore), Kind.FILE, False
     secrets = [
         node.passphrase,

@@ -90,7 +90,10 @@ async def _findings(config: Path) -> AsyncIterator[Finding]:
         yield registry
     for finding in examine.folders(network):
         yield finding
+    kept = examine.store(network)
+    if kept is not None:
+        yield kept
     sections = (network.storage, network.topics, network.outbox)
-    kept = [network.path(section.folder) for section in sections if section is not None]
-    for finding in machine.disks([network.path("."), *kept]):
+    folders = [network.path(section.folder) for section in sections if section is not None]
+    for finding in machine.disks([network.path("."), *folders]):
         yield finding

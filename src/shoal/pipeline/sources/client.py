@@ -8,8 +8,9 @@ if all of them say that this client may not: that is said at once.
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -44,6 +45,12 @@ AWAY_S = 10.0  # a server that let us wait is left alone for so long, if others 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 T = TypeVar("T")
+
+log = logging.getLogger("shoal.pipeline")
+
+
+class RowsDamaged(ShoalError):
+    """Rows that whoever has them cannot read."""
 
 
 class ServerAway(ShoalError):
@@ -117,8 +124,11 @@ class LogServers:
     def __init__(self, options: SourceOptions, patience_s: float | None = None) -> None:
         """As patient as the options say, unless told otherwise."""
         self.stream = options.stream
+        self._allow_missing = options.allow_missing
         headers = authorization(options.token)
         self._servers = [LogServer(a, options.path, headers) for a in options.servers]
+        self._refused: set[str] = set()
+        """Servers that were told something and did not permit it, of which the log has heard."""
         self._patience_s = options.patience_s if patience_s is None else patience_s
         self._kind, self._kept_by = (
             ("topic", "`topics` under [storage]")
@@ -131,8 +141,9 @@ class LogServers:
             server.close()
 
     def heads(self, *, whole: bool = False) -> list[StreamHeads]:
-        """What each server has that answers; NotFound if none of them keeps the stream. If it is to
-        be the whole, each is compared with the stream's other storage nodes before."""
+        """What each server has that answers; NotFound if none of them knows the stream, and the
+        options do not allow that. A server that does not answer may know it, and is waited for. If
+        it is to be the whole, each is compared with the stream's other storage nodes before."""
 
         def all_at_once() -> list[StreamHeads] | None:
             now_s = time.monotonic()
@@ -140,22 +151,46 @@ class LogServers:
             with ThreadPoolExecutor(len(asked)) as threads:
                 answers = list(threads.map(partial(_heads_or_problem, whole=whole), asked))
             problems.update(zip((s.address for s in asked), answers, strict=True))
-            return [answer for answer in answers if isinstance(answer, StreamHeads)] or None
+            found = [answer for answer in answers if isinstance(answer, StreamHeads)]
+            if self._allow_missing or any(answer.known for answer in found):
+                return found or None
+            certain = [a for a in answers if isinstance(a, StreamHeads | NotFound)]
+            if len(certain) == len(self._servers):
+                raise self._missing(found)
+            for answer, server in zip(answers, asked, strict=True):
+                if isinstance(answer, StreamHeads):
+                    problems[server.address] = f"it knows no such {self._kind}"
+            return None
 
         problems: dict[str, Any] = {}
-        heads = self._patiently("what they have", all_at_once, problems)
-        if not any(answer.kept for answer in heads):
-            asked = ", ".join(server.address for server in self._servers)
-            raise NotFound(
-                f"no server keeps {self._kind} {self.stream} (asked: {asked}): name one that does;"
-                f" a {self._kind} is kept where {self._kept_by} in the network file says so"
+        return self._patiently("what they have", all_at_once, problems)
+
+    def _missing(self, heads: Sequence[StreamHeads]) -> NotFound:
+        asked = ", ".join(server.address for server in self._servers)
+        if any(answer.kept for answer in heads):
+            return NotFound(
+                f"there is no {self._kind} {self.stream}: the servers keep any {self._kind}, and"
+                f" none ever had a message of this one (asked: {asked}). Look at its name; or set"
+                " allowMissing to true, if its first message is still to come: then it is empty,"
+                " and a streaming query waits for it"
             )
-        return heads
+        return NotFound(
+            f"no server keeps {self._kind} {self.stream} (asked: {asked}): look at its name, and"
+            f" name a server that keeps it; a {self._kind} is kept where {self._kept_by} in the"
+            " network file says so"
+        )
 
     def rows(
-        self, part: LogRange, after: int, wanted: RowFilter, limit: int | None = None
+        self,
+        part: LogRange,
+        after: int,
+        wanted: RowFilter,
+        limit: int | None = None,
+        *,
+        damaged_too: bool = False,
     ) -> LogRows:
-        """The next page after a seq; OffsetExpired if whoever answers has let go of it."""
+        """The next page after a seq; OffsetExpired if whoever answers has let go of it. RowsDamaged
+        if rows of it can be read nowhere, unless they may be missing."""
         query = {
             "format": "msgpack",
             "partition": part.partition,
@@ -170,6 +205,13 @@ class LogServers:
         def ask(server: LogServer) -> LogRows:
             page = decode_rows(server.ask("GET", "", PAGE_TIMEOUT_S, **query))
             check_page(part, after, page, everything=not (part.minus or wanted.query()))
+            if page.damaged and not damaged_too:
+                raise RowsDamaged(
+                    f"rows {', '.join(map(str, page.damaged[:5]))} of log {part.log}, partition"
+                    f" {part.partition}, are damaged at {server.address}, and no other server has"
+                    " them: run `shoal storage repair` there, or set failOnDataLoss to false to go"
+                    " on without them"
+                )
             return page
 
         what = f"log {part.log}, partition {part.partition}, {after + 1} to {part.upto}"
@@ -201,6 +243,10 @@ class LogServers:
             try:
                 server.ask(method, below, **query)
                 taken += 1
+            except NotPermitted as error:
+                if server.address not in self._refused:
+                    log.warning("%s refuses %s %s: %s", server.address, method, below, error)
+                self._refused.add(server.address)
             except ShoalError:
                 continue
         return taken
@@ -212,7 +258,7 @@ class LogServers:
             for server in list(self._servers):
                 try:
                     answer = ask(server)
-                except (*_PASSED_OVER, OffsetExpired) as error:
+                except (*_PASSED_OVER, OffsetExpired, RowsDamaged) as error:
                     problems[server.address] = error
                 else:
                     self._servers.remove(server)
@@ -220,6 +266,7 @@ class LogServers:
                     return answer
             if not any(isinstance(problem, ServerAway) for problem in problems.values()):
                 _raise_expired(problems)  # nobody is left who could have it
+                _raise_damaged(problems)
             return None
 
         problems: dict[str, Any] = {}
@@ -235,6 +282,7 @@ class LogServers:
             _raise_refused(problems)
             if time.monotonic() + PAUSE_S > end_s:
                 _raise_expired(problems)
+                _raise_damaged(problems)
                 said = "; ".join(f"{address}: {error}" for address, error in problems.items())
                 raise HistoryUnavailable(
                     f"no server gave {what} of {self.stream} for {self._patience_s:g} s ({said}):"
@@ -249,19 +297,35 @@ def check_page(part: LogRange, after: int, page: LogRows, *, everything: bool) -
         raise MalformedMessage(f"rows of log {page.log} instead of {part.log}")
     if not after < page.through <= part.upto:
         raise MalformedMessage(f"it has log {part.log} up to {page.last} only, not {part.upto}")
+    if everything:
+        _check_whole(part, after, page)
+        return
     before = after
     for row in page.rows:
-        if not before < row.seq <= page.through or (everything and row.seq != before + 1):
+        if not before < row.seq <= page.through:
             raise MalformedMessage(f"row {row.seq} after row {before} of log {part.log}")
         before = row.seq
-    if everything and before != page.through:
-        raise MalformedMessage(f"rows {before + 1} to {page.through} of log {part.log} are missing")
+
+
+def _check_whole(part: LogRange, after: int, page: LogRows) -> None:
+    """Every seq is there, or said to be damaged."""
+    seqs = sorted([*(row.seq for row in page.rows), *page.damaged])
+    if seqs != list(range(after + 1, page.through + 1)):
+        raise MalformedMessage(
+            f"rows {after + 1} to {page.through} of log {part.log} are not all there"
+        )
 
 
 def _raise_expired(problems: dict[str, Any]) -> None:
     expired = [error for error in problems.values() if isinstance(error, OffsetExpired)]
     if expired:
         raise min(expired, key=lambda error: error.first_seq)
+
+
+def _raise_damaged(problems: dict[str, Any]) -> None:
+    for error in problems.values():
+        if isinstance(error, RowsDamaged):
+            raise error
 
 
 def _raise_refused(problems: dict[str, Any]) -> None:

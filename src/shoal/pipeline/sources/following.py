@@ -242,12 +242,12 @@ class Follower:
         after = part.after
         while after < part.upto:
             try:
-                page = self._servers.rows(part, after, EVERYTHING, limit=1)
+                page = self._servers.rows(part, after, EVERYTHING, limit=1, damaged_too=True)
             except OffsetExpired as error:
                 after = skipped(error, part, after, fail=self._options.fail_on_data_loss)
                 continue
-            if page.rows:
-                after = page.rows[0].seq - 1
+            if page.rows or page.damaged:
+                after = min([*(row.seq for row in page.rows), *page.damaged]) - 1
                 break
             after = page.through
         return PartitionOffset(part.log, after, part.minus)

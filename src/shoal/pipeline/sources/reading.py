@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.base.errors import OffsetExpired
-from shoal.pipeline.sources.client import LogServers
+from shoal.pipeline.sources.client import LogServers, RowsDamaged
 from shoal.pipeline.sources.options import SourceOptions
 from shoal.pipeline.sources.ranges import LogRange, RowFilter, skipped
 from shoal.pipeline.sources.rows import arrow_batch, message_fields
@@ -16,6 +17,8 @@ from shoal.pipeline.sources.topic_rows import event_fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger("shoal.pipeline")
 
 
 def read_range(
@@ -33,6 +36,11 @@ def read_range(
             except OffsetExpired as error:
                 after = skipped(error, part, after, fail=options.fail_on_data_loss)
                 continue
+            except RowsDamaged as error:
+                if options.fail_on_data_loss:
+                    raise
+                log.warning("%s; they are skipped", error)
+                page = servers.rows(part, after, wanted, damaged_too=True)
             if page.rows:
                 yield arrow_batch(
                     options.stream,

@@ -356,3 +356,18 @@ def test_one_that_asks_is_there_and_is_compared_at_once(pair: Pair) -> None:
     pair.connect(ALICE, BOB)  # she has dialled: his own turn comes in 5 s at the earliest
     pair.run(2)
     assert until_ms(ask(bob, WHOLE)) == EVERYTHING
+
+
+def test_rows_that_cannot_be_read_are_missing(pair: Pair) -> None:
+    """Also if there is no other storage node."""
+
+    class Damaged(Keeper):
+        def answer(self, question: Any) -> Any:
+            if question.whole:
+                return Refused(question.request, BEHIND)  # another one may have them
+            return replace(super().answer(question), damaged=True)
+
+    library = Library(Damaged(MESSAGES))
+    assert library.read_all(MessageRange()) == MESSAGES
+    (ended,) = library.ended
+    assert (ended.reason, ended.unheard) == (INCOMPLETE, (Unheard(ONE, 0, "damaged"),))

@@ -100,10 +100,17 @@ EXAMPLES: dict[str, Any] = {
         18, STREAM, 2, ALICE, "c0ffee", Position(NOW_MS, 0), Position(NOW_MS, 9)
     ),
     "counted": Counted(19, 500),
-    "rows": Rows(6, (SIGNED, SIGNED + b"2"), CURSOR, (Heard(BOB, NOW_MS),), NOW_NS),
+    "rows": Rows(6, (SIGNED, SIGNED + b"2"), CURSOR, (Heard(BOB, NOW_MS),), NOW_NS, True),
     "last-rows": Rows(6, (), None),
     "log-rows": LogRows(
-        7, (LogRow(11, NOW_NS, SIGNED),), 10, 12, (Heard(BOB, INT63_MAX),), NOW_NS, True
+        7,
+        (LogRow(11, NOW_NS, SIGNED),),
+        10,
+        12,
+        (9,),
+        (Heard(BOB, INT63_MAX),),
+        NOW_NS,
+        True,
     ),
     "heads": Heads(8, LOG, (Head(LOG, 1, 0), Head(OTHER_LOG, 5, 9))),
     "kept": Kept(INT63_MAX),
@@ -183,13 +190,14 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
         CountKept, counts, stream_ids, partitions, node_ids, chain_names, positions, positions
     ),
     Counted: st.builds(Counted, counts, counts),
-    Rows: st.builds(Rows, counts, few_signed, st.none() | cursors, heards, counts),
+    Rows: st.builds(Rows, counts, few_signed, st.none() | cursors, heards, counts, st.booleans()),
     LogRows: st.builds(
         LogRows,
         counts,
         few(st.builds(LogRow, counts, counts, signed_bytes())),
         counts,
         counts,
+        few(counts),
         heards,
         counts,
         st.booleans(),

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from shoal.base.ids import short_node_id
 from shoal.base.units import S_NS
 from shoal.protocols.streams.history.commands import (
     EXPIRED,
     FAILED,
+    INCOMPLETE,
     NO_SUCH_LOG,
     HistoryEnded,
     LogRange,
@@ -40,6 +42,31 @@ def test_a_log_with_a_hole_is_read_elsewhere(twist: Callable[[Any], Any], blamed
     assert library.read_all(LogRange(LOG, 0)) == MESSAGES
     assert library.ended == [HistoryEnded("read")]
     assert bool(library.rejected) == blamed
+
+
+class Hurt(Keeper):
+    """A storage node whose third row is damaged."""
+
+    def answer(self, question: Any) -> Any:
+        truth = super().answer(question)
+        rows = tuple(row for row in truth.rows if row.seq != 3)
+        return replaced(truth, rows=rows, damaged=(3,)) if len(rows) < len(truth.rows) else truth
+
+
+def test_a_damaged_row_is_read_elsewhere_or_left_out_in_the_end() -> None:
+    library = Library(Hurt(MESSAGES), Keeper(MESSAGES))
+    assert library.read_all(LogRange(LOG, 0)) == MESSAGES
+    assert (library.ended, library.rejected) == ([HistoryEnded("read")], [])
+    alone = Library(Hurt(MESSAGES))
+    alone.read(LogRange(LOG, 0))
+    for _ in range(20):
+        alone.more()
+        alone.advance(S_NS)
+    assert alone.rows == [*MESSAGES[:2], *MESSAGES[3:]]
+    assert [(ended.reason, ended.problem) for ended in alone.ended] == [
+        (INCOMPLETE, f"{short_node_id(ONE)}: damaged")
+    ]
+    assert alone.rejected == []
 
 
 class Boaster(Keeper):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Load, Store
 from shoal.protocols.streams.history.messages import ReadLast, ReadLog, ReadRange
 
@@ -46,6 +47,8 @@ class ToKeep(msgspec.Struct, eq=False):
 
     id: MessageId
     signed: bytes
+    previous: Position | None
+    """The message before it in its chain."""
     asked: Asked | None = None
 
 

@@ -112,7 +112,10 @@ class HistoryClient:
                 return self._command(command, token)
             case LinkOpened(peer):
                 return self._desk.opened(peer)
-            case LinkClosed(peer) | LinkFailed(peer):
+            case LinkClosed(peer):  # it may have been quiet for long: it can be dialled again
+                questions, effects = self._desk.lost(peer)
+                return effects + self._unanswered(questions, event.reason, away=False)
+            case LinkFailed(peer):
                 questions, effects = self._desk.lost(peer)
                 return effects + self._unanswered(questions, event.reason)
             case TimerFired(key):
@@ -321,7 +324,9 @@ class HistoryClient:
             return self._done(job, job.found(contacts))
         return self._done(job, job.not_found(NO_STORAGE, "no storage node is named for it"))
 
-    def _unanswered(self, questions: list[Question], reason: str) -> list[Effect]:
+    def _unanswered(
+        self, questions: list[Question], reason: str, *, away: bool = True
+    ) -> list[Effect]:
         effects: list[Effect] = []
         for question in questions:
             if isinstance(question.owner, tuple):
@@ -330,7 +335,8 @@ class HistoryClient:
                 effects.extend(self._not_found(stream) if asked is None else asked)
                 continue
             job = self._jobs.get(question.owner)
-            self._gone(question.peer)
+            if away:
+                self._gone(question.peer)
             if isinstance(job, Reading):
                 effects.extend(self._done(job, job.failed(reason)))
             elif job is not None:

@@ -154,3 +154,5 @@ class KeepFailed(msgspec.Struct, frozen=True, gc=False):
     token: Hashable
     reason: str
     problem: str
+    refused: bool = False
+    """All storage nodes refuse this message for good: asking again does not help."""

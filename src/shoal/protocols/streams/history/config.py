@@ -61,6 +61,21 @@ class StorageConfig(msgspec.Struct, frozen=True):
 
     future_ns: int = FUTURE_NS
 
+    gaps_ns: int = 30 * S_NS
+    """A message whose predecessor in its chain is not here is looked at again after this: it may be
+    late, or come with what neighbours or other storage nodes have. Then as often, for it may still
+    come from the disk of its publisher."""
+
+    gaps_max: int = 10_000
+    """Gaps that are remembered and looked at; a few hundred bytes each."""
+
+    gaps_at_once: int = 256
+    """Of these in one question to the disk: a millisecond."""
+
+    chains_max: int = 100_000
+    """Chains whose newest message is remembered, as many as a stream may have. Of one that was
+    forgotten the next message is looked up."""
+
 
 class SyncConfig(msgspec.Struct, frozen=True):
     """Settings of anti-entropy between the storage nodes of a stream."""

@@ -66,13 +66,13 @@ class Retained(msgspec.Struct, frozen=True, array_like=True, tag=43, gc=False):
     more: bool
 
 
-class FindCompared(msgspec.Struct, frozen=True, array_like=True, tag=45, gc=False):
+class FindCompared(msgspec.Struct, frozen=True, array_like=True, tag=60, gc=False):
     """Asked by the own node: what was noted of the comparisons with a peer?"""
 
     node: WireNodeId
 
 
-class Compared(msgspec.Struct, frozen=True, array_like=True, tag=46, gc=False):
+class Compared(msgspec.Struct, frozen=True, array_like=True, tag=61, gc=False):
     """The answer, and what is stored: streams by the time of day at which they were compared."""
 
     at_ns: tuple[tuple[Count, tuple[WireStreamId, ...]], ...] = ()
@@ -89,6 +89,33 @@ class FindLast(msgspec.Struct, frozen=True, array_like=True, tag=44, gc=False):
     """How many transactions it has had."""
 
 
+class FindMissing(msgspec.Struct, frozen=True, array_like=True, tag=45, gc=False):
+    """Asked by the own node: which of these messages are not held, though retention has not let go
+    of them?"""
+
+    ids: tuple[MessageId, ...]
+
+
+class Missing(msgspec.Struct, frozen=True, array_like=True, tag=46, gc=False):
+    """The answer: their places among those that were asked for."""
+
+    at: tuple[int, ...]
+
+
+class FindDamaged(msgspec.Struct, frozen=True, array_like=True, tag=47, gc=False):
+    """Asked by the own node: rows of the own log that cannot be read, to be asked for elsewhere.
+    Each time others are told, as long as there are others."""
+
+
+class DamagedRows(msgspec.Struct, frozen=True, array_like=True, tag=48, gc=False):
+    """The answer: rows of one place, or none."""
+
+    stream: WireStreamId
+    partition: Partition
+    log: LogId
+    seqs: tuple[int, ...]
+
+
 DiskQuestion: TypeAlias = (
     ReadRange
     | ReadLast
@@ -103,6 +130,8 @@ DiskQuestion: TypeAlias = (
     | Retain
     | FindLast
     | FindCompared
+    | FindMissing
+    | FindDamaged
 )
 DiskAnswer: TypeAlias = (
     Rows
@@ -119,6 +148,9 @@ DiskAnswer: TypeAlias = (
     | Retained
     | FindLast
     | Compared
+    | Missing
+    | DamagedRows
+    | None
 )
 
 
@@ -139,7 +171,16 @@ class ReplicaKey(msgspec.Struct, frozen=True, array_like=True, tag=51, gc=False)
     log: LogId
 
 
-class ComparedKey(msgspec.Struct, frozen=True, array_like=True, tag=52, gc=False):
+class MendKey(msgspec.Struct, frozen=True, array_like=True, tag=52, gc=False):
+    """The value is the signed message that a copy of our log has at this seq: the own row is
+    damaged."""
+
+    stream: WireStreamId
+    partition: Partition
+    seq: Count
+
+
+class ComparedKey(msgspec.Struct, frozen=True, array_like=True, tag=53, gc=False):
     """The value is a Compared: what is noted of the comparisons with this peer."""
 
     node: WireNodeId
@@ -155,6 +196,8 @@ class KeptRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     publisher: WireNodeId
     chain: ChainName
     signed: bytes | None
+    lost: bool = False
+    """The peer has no message for it any more, and we have none."""
 
 
 class ReplicaChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -176,9 +219,8 @@ NOT_HELD = "not-held"
 _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[DiskQuestion] = msgspec.msgpack.Decoder(DiskQuestion)
 _answers: msgspec.msgpack.Decoder[DiskAnswer] = msgspec.msgpack.Decoder(DiskAnswer)
-_keys: msgspec.msgpack.Decoder[MessageKey | ReplicaKey | ComparedKey] = msgspec.msgpack.Decoder(
-    MessageKey | ReplicaKey | ComparedKey
-)
+_DiskKey: TypeAlias = MessageKey | ReplicaKey | MendKey | ComparedKey
+_keys: msgspec.msgpack.Decoder[_DiskKey] = msgspec.msgpack.Decoder(_DiskKey)
 _changes = msgspec.msgpack.Decoder(ReplicaChange)
 
 encode = _encoder.encode

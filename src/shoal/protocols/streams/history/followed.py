@@ -51,8 +51,8 @@ class Copied(msgspec.Struct):
     """As it was when it was last compared."""
     since: int = 0
     """Messages that were stored since then."""
-    peers: dict[NodeId, int] = {}
-    """The last row of it that each peer has, as it said."""
+    peers: dict[NodeId, tuple[int, int]] = {}
+    """The first and the last row of it that each peer has, as it said."""
 
 
 class CopyCounts(msgspec.Struct, frozen=True):
@@ -96,10 +96,21 @@ class CopyLedger:
         copied = self._places.setdefault(place, Copied())
         copied.first, copied.last, copied.since = first, last, 0
 
-    def compared(self, place: Place, first: int, last: int, peer: NodeId, peer_last: int) -> None:
-        """Our log at a place, and how far a peer has it."""
+    def compared(
+        self, place: Place, first: int, last: int, peer: NodeId, peer_has: tuple[int, int]
+    ) -> None:
+        """Our log at a place, and from where to where a peer has it."""
         self.looked_at(place, first, last)
-        self._places[place].peers[peer] = peer_last
+        self._places[place].peers[peer] = peer_has
+
+    def lacking(self, place: Place, first: int, last: int) -> int:
+        """So many rows from first to last of our log are in no copy that one peer has all of the
+        rest of, too."""
+        rows = last + 1 - first
+        found = self._places.get(place)
+        copies = () if found is None else found.peers.values()
+        most = max((min(last, end) + 1 - max(first, begin) for begin, end in copies), default=0)
+        return rows - max(0, most)
 
     def done(self, stream: StreamId, peer: NodeId) -> None:
         """All places of a stream were compared with a peer."""
@@ -111,7 +122,8 @@ class CopyLedger:
         for (stream, _), copied in self._places.items():
             peers = peers_of(stream)
             lacks = [
-                max(0, copied.last - max(copied.first - 1, copied.peers.get(p, 0))) for p in peers
+                max(0, copied.last - max(copied.first - 1, copied.peers.get(p, (1, 0))[1]))
+                for p in peers
             ]
             if lacks:
                 single += min(lacks) + copied.since

@@ -20,6 +20,8 @@ from shoal.protocols.streams.history.commands import (
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import Keep, Kept, Refused
 
+FOR_GOOD = ("bad-signature", "conflict", "malformed", "no-permission")
+
 
 class Keeping:
     """One message and its storage nodes."""
@@ -90,7 +92,9 @@ class Keeping:
         if self._rounds < self._config.rounds:
             return [SetTimer(("retry", self.id), self._config.retry_ns)]
         said = ", ".join(f"{short_node_id(node)}: {word}" for node, word in self._said.items())
-        return self._fail(FAILED, f"{self._kept} of {self._command.copies} copies ({said})")
+        problem = f"{self._kept} of {self._command.copies} copies ({said})"
+        refused = all(word in FOR_GOOD for word in self._said.values())
+        return self._fail(FAILED, problem, refused=refused)
 
     def _ask_all(self) -> list[Effect]:
         self._rounds += 1
@@ -103,6 +107,6 @@ class Keeping:
             effects.extend(self._desk.ask(request, self.id, contact, keep))
         return effects
 
-    def _fail(self, reason: str, problem: str) -> list[Effect]:
+    def _fail(self, reason: str, problem: str, *, refused: bool = False) -> list[Effect]:
         self.over = True
-        return [Notify(KeepFailed(self._token, reason, problem))]
+        return [Notify(KeepFailed(self._token, reason, problem, refused))]

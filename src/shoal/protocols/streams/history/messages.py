@@ -147,6 +147,8 @@ class Rows(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
     asked_ns: Count = 0
     """When a question for the whole came, as the answering node tells time: for the next
     `since_ns`."""
+    damaged: bool = False
+    """Rows that belong between these cannot be read here."""
 
 
 class LogRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -165,6 +167,8 @@ class LogRows(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     first: Count
     last: Count
     """Nothing is available if first is last + 1."""
+    damaged: Annotated[tuple[Count, ...], Meta(max_length=PAGE_ROWS_MAX)] = ()
+    """Rows between these that cannot be read here; another storage node may have them."""
     heard: Heards = ()
     asked_ns: Count = 0
     """Both as of Rows. Of the answering node's own log: messages that only another node has come

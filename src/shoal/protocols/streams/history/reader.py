@@ -70,6 +70,8 @@ class Page(msgspec.Struct, frozen=True):
     heard: tuple[Heard, ...] = ()
     """What it says of the others."""
     asked_ns: int = 0
+    damaged: bool = False
+    """Rows of it cannot be read there."""
 
     def lacks(self, node: NodeId) -> bool:
         """Whether another storage node may have messages that belong into this page."""
@@ -237,6 +239,7 @@ class Reader:
             newest_ms=newest_ms,
             heard=answer.heard,
             asked_ns=answer.asked_ns,
+            damaged=answer.damaged,
         )
 
     def _rows_max(self) -> int:
@@ -259,14 +262,21 @@ class Reader:
             raise Misfit("too-many-rows")
         upto = answer.last if self._upto_seq is None else self._upto_seq
         seq, rows = self._seq, []
+        damaged = set(answer.damaged)
+        if damaged and self.whole:
+            raise Misfit(BEHIND)  # another one may have these rows
         for row in answer.rows:
+            while seq + 1 in damaged:
+                seq += 1  # its chain shows the gap
             if row.seq != seq + 1 or row.seq > answer.last:
                 raise Misfit("out-of-order")  # a log has no holes
             seq = row.seq
             body = self._body(row.signed)
             if seq <= upto and self.command.publisher in (None, body.id.publisher):
                 rows.append(Unchecked(body, row.signed, seq))
-        if not answer.rows:
+        while seq + 1 in damaged and seq < answer.last:
+            seq += 1
+        if not answer.rows and not damaged:
             if answer.last > seq:
                 raise Misfit("withheld")  # it says itself that there is more
             if seq < upto and source == self._upto_of:
@@ -277,15 +287,17 @@ class Reader:
                 raise Misfit(BEHIND)  # a replica that has not come so far
         if not rows and self._is_idling():
             raise Misfit("no-progress")
+        after = min(seq, upto) if answer.rows or damaged else seq
         return Page(
             tuple(rows),
-            min(seq, upto) if answer.rows else seq,
+            after,
             seq >= upto,
             upto,
             # Where the log ends was settled by the first page.
             EVERYTHING if self._upto_seq is None else -1,
             answer.heard,
             answer.asked_ns,
+            bool(damaged),
         )
 
     def _is_idling(self) -> bool:

@@ -48,6 +48,7 @@ BUSY = "busy"
 NOTHING = "nothing"
 UNHEARD = "unheard"  # it does not speak for a storage node that did not answer
 NOT_COMPARED = "not-compared"  # it answers, but no answer speaks for it and for all others
+DAMAGED = "damaged"  # it cannot read rows of its own
 AWAY = "away"  # it did not answer another read a moment ago
 
 
@@ -219,6 +220,8 @@ class Reading:
         if lacking and self.reader.whole:
             self._lacks[source] = len(lacking)
             return self._failed(UNHEARD)
+        if page.damaged:
+            self._unheard[source], self._said[source] = 0, DAMAGED
         for node in lacking:
             until_ms = page.until_ms(node)
             self._unheard[node] = min(until_ms, self._unheard.get(node, until_ms))

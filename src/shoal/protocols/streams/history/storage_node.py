@@ -70,6 +70,7 @@ from shoal.protocols.streams.history.disk import (
     DISK_FAILED,
     STORE_GONE,
     FindLast,
+    FindMissing,
     MessageKey,
     Retain,
     Retained,
@@ -95,12 +96,14 @@ from shoal.protocols.streams.history.messages import (
     Rows,
     StreamsCompared,
 )
+from shoal.protocols.streams.history.stored_gaps import StoredGaps
 from shoal.protocols.streams.history.sync import Replica
 from shoal.protocols.streams.messages import STORAGE_MESSAGES, KeepStreams, VerifiedMessage
 
 PURPOSE = "storage"
 IDLE = "idle"
 RETAIN = "retain"
+GAPS = "gaps"
 PUBLISH, SUBSCRIBE = int(Permission.PUBLISH), int(Permission.SUBSCRIBE)
 EITHER = PUBLISH | SUBSCRIBE
 
@@ -148,6 +151,8 @@ class StorageNode:
         """Messages that the disk has taken since the start, known ones among them."""
         self.let_go = 0
         """Messages that retention has removed since the start."""
+        self.gaps = StoredGaps(self.config)
+        """What is missing in the chains that were stored."""
         self._keeps = keeps
         self._is_behind = is_behind
         self._missed = missed
@@ -187,6 +192,9 @@ class StorageNode:
                 return self._stored(token)
             case Loaded(token, value) if token is RETAIN:
                 return self._retained(value)
+            case Loaded(FindMissing() as question, value):
+                self.gaps.looked_up(question, None if value is None else decode_answer(value))
+                return []
             case Loaded(token, value):
                 return self._loaded(token, value)
             case Verified(token, valid):
@@ -197,6 +205,10 @@ class StorageNode:
                 self._access.changed(event)
             case StoreFailed(token, reason):
                 return self._store_failed(token, reason)
+            case TimerFired(key) if key is GAPS:
+                question = self.gaps.question(now_ns)
+                again = SetTimer(GAPS, self.config.gaps_ns)
+                return [again] if question is None else [again, Load(encode(question), question)]
             case TimerFired(key) if key is RETAIN:
                 return [Load(encode(Retain()), RETAIN)]
             case TimerFired(Asked() as asked):
@@ -207,6 +219,7 @@ class StorageNode:
                 return [
                     SetTimer(IDLE, self.config.idle_ns),
                     SetTimer(RETAIN, self.config.retain_step_ns),
+                    SetTimer(GAPS, self.config.gaps_ns),
                 ]
             case LinkClosed(peer) | LinkFailed(peer):
                 self._peers.pop(peer, None)
@@ -429,15 +442,16 @@ class StorageNode:
 
     def _keep(self, peer: NodeId, keep: Keep, now_ns: int) -> list[Effect]:
         try:
-            id = decode_body(keep.signed).id
+            body = decode_body(keep.signed)
         except MalformedMessage:
             return _refuse(peer, keep.request, "malformed", "malformed-body")
+        id = body.id
         asked, effects = self._admit(peer, keep.request, id.stream, self._keeps, now_ns)
         if asked is None:
             return effects
         if id.timestamp_ms * MS_NS - self.wall.read(now_ns) > self.config.future_ns:
             return [*effects, *self._decline(asked, "from-the-future")]
-        keeping = ToKeep(id, keep.signed, asked)
+        keeping = ToKeep(id, keep.signed, body.previous, asked)
         if not self._wait(keeping):
             return [*effects, *self._decline(asked, "busy")]
         return [*effects, VerifyEffect(id.publisher, keep.signed, keeping)]
@@ -455,7 +469,8 @@ class StorageNode:
     def _command(self, command: Any) -> list[Effect]:
         if not isinstance(command, KeepMessage):
             raise UsageError(f"{command!r} is no command of a storage node")
-        keeping = ToKeep(command.message.id, command.message.signed)
+        message = command.message
+        keeping = ToKeep(message.id, message.signed, message.previous)
         if not self._wait(keeping):
             self._missed(keeping.id.stream, self._now_ns)
             return [Rejected(self.node, DISK_BEHIND)]
@@ -466,6 +481,7 @@ class StorageNode:
         self._done(keeping)
         self.stored += 1
         self._took(keeping.id)
+        self.gaps.stored(keeping.id, keeping.previous, self._now_ns)
         asked = keeping.asked
         return [] if asked is None else self._answer(asked, Kept(asked.request))
 

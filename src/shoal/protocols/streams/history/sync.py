@@ -165,9 +165,11 @@ class StorageSync:
         *,
         closed: bool = False,
         permits: Permits = lambda _: False,
+        has_damage: Callable[[], bool] = lambda: False,
     ) -> None:
         """Closed: only a stream's storage nodes are answered. Others read, if they may. `permits`
-        judges the events of topics that are followed; without it there are none."""
+        judges the events of topics that are followed; without it there are none. `has_damage` says
+        whether the disk has met rows that it cannot read."""
         self.node = node
         self.config = config or SyncConfig()
         self.replicated = 0
@@ -176,6 +178,7 @@ class StorageSync:
         self._rng = rng
         self._closed = closed
         self._permits = permits
+        self._has_damage = has_damage
         self._streams: dict[StreamId, None] = {}
         self.wall = WallClock()
         self._followed = Followed(self.config, self.wall)
@@ -257,6 +260,11 @@ class StorageSync:
             return [node for node, peer in self._followed.peers.items() if stream in peer.streams]
 
         return self._followed.copies.count(peers_of)
+
+    def lacking(self, stream: StreamId, partition: int, first: int, last: int) -> int:
+        """So many rows of our log, from first to last, no other storage node has, as far as it is
+        known."""
+        return self._followed.copies.lacking((stream, partition), first, last)
 
     def is_behind(self, stream: StreamId, now_ns: int) -> bool:
         """Whether another storage node of a stream may have what has not come here yet."""
@@ -400,8 +408,14 @@ class StorageSync:
         self, node: NodeId, streams: tuple[StreamId, ...] | None, now_ns: int
     ) -> list[Effect]:
         peer = self._followed.peers[node]
-        is_open = not self._closed
-        round = Round(peer, self._followed, self._permits, streams, is_open=is_open)
+        round = Round(
+            peer,
+            self._followed,
+            self._permits,
+            self._has_damage,
+            streams,
+            is_open=not self._closed,
+        )
         self._rounds[node] = round
         return self._moved(round, round.begin(now_ns), now_ns)
 

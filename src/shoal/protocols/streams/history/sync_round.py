@@ -4,28 +4,35 @@
         rows -> which are lacking? -> messages -> signatures -> Store -> next log
 
 until nothing is left that the heads told of; then the streams are listed that we may not have heard
-of. The round is the token of its own slow work.
+of. Last, if rows of our own log are damaged, its copy there is asked for them: messages ->
+signatures -> Store. The round is the token of its own slow work.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from shoal.base.errors import MalformedMessage
 from shoal.base.ids import KEYS_PARTITION, StreamId
-from shoal.kernel.effects import CancelTimer, Effect, Load, Send, SetTimer, Store
+from shoal.kernel.effects import CancelTimer, Effect, Load, Send, SetTimer, Store, Verify
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.history.disk import (
     DIVERGED,
     MALFORMED,
+    DamagedRows,
+    FindDamaged,
     Lacking,
     Lacks,
+    MendKey,
     ReplicaKey,
     decode_answer,
     encode,
 )
 from shoal.protocols.streams.history.followed import Followed, Peer
-from shoal.protocols.streams.history.kept import Permits
+from shoal.protocols.streams.history.kept import Permits, read_kept
+from shoal.protocols.streams.history.messages import PAGE_ROWS_MAX
 from shoal.protocols.streams.history.sync_messages import (
     NOT_KEPT,
     AskHeads,
@@ -60,6 +67,7 @@ class Round:
         peer: Peer,
         followed: Followed,
         permits: Permits,
+        has_damage: Callable[[], bool] = lambda: False,
         streams: tuple[StreamId, ...] | None = None,
         *,
         is_open: bool = False,
@@ -89,6 +97,11 @@ class Round:
         self._spot: Spot = (0, 0)  # heads are known of what lies before
         self._asked: Question | None = None
         self._told: TellHeads | None = None
+        self._has_damage = has_damage
+        self._mending = False  # all else is done
+        self._copied: dict[int, Store] = {}
+        self._waiting = 0  # checks, or rows, of what mends
+        self._forged = False
         self._storing = 0  # the last seq of what is being stored
         self._now_ns = 0
         self._heads_ns = 0  # when heads were last asked for
@@ -149,6 +162,8 @@ class Round:
                     effects.extend(self._heads(message))
                 case TellRows(), AskRows():
                     effects.extend(self._rows(asked, message))
+                case TellMessages(), AskMessages() if self._mending:
+                    effects.extend(self._copies(asked, message))
                 case TellMessages(), _:
                     effects.extend(self._messages(message))
                 case _:
@@ -161,6 +176,9 @@ class Round:
         """Our own disk answers."""
         self._now_ns = now_ns
         answer = None if value is None else decode_answer(value)
+        if self._mending and value is not None:
+            assert answer is None or isinstance(answer, DamagedRows)  # nothing else was asked
+            return self._found_damage(answer)
         try:
             match answer:
                 case TellHeads():
@@ -176,6 +194,8 @@ class Round:
     def verified(self, valid: bool, now_ns: int) -> list[Effect]:
         """One of the page's signatures was checked."""
         self._now_ns = now_ns
+        if self._mending:
+            return self._checked_copy(valid)
         page = self.page
         assert page is not None
         page.unchecked -= 1
@@ -187,6 +207,8 @@ class Round:
     def stored(self, now_ns: int) -> list[Effect]:
         """The page is durable."""
         self._now_ns = now_ns
+        if self._mending:
+            return self._mended()
         page = self.page
         assert page is not None
         tail = page.tail
@@ -202,6 +224,8 @@ class Round:
     def store_failed(self, reason: str, now_ns: int) -> list[Effect]:
         """The page is not."""
         self._now_ns = now_ns
+        if self._mending:
+            return [Rejected(self.peer.node, "sync-not-mended"), *self._mended()]
         page = self.page
         assert page is not None
         if reason == MALFORMED:
@@ -225,6 +249,9 @@ class Round:
         peer = self.peer
         if not streams and self._list_pages and (peer.named or not self.nothing_kept):
             return self._ask(AskStreams(peer.request + 1, peer.listing, peer.listed))
+        if not streams and self.full and self._has_damage() and not self._mending:
+            self._mending = True
+            return [Load(encode(FindDamaged()), self)]
         if not streams:
             self.done = True
             return []
@@ -312,9 +339,9 @@ class Round:
                 continue
             there = theirs.get(_at(place))
             logs = () if there is None else there.logs
-            last = next((head.last for head in logs if head.log == held.own), 0)
+            has = next(((head.first, head.last) for head in logs if head.log == held.own), (1, 0))
             at, peer = _at(place), self.peer.node
-            self._followed.copies.compared(at, own.first, own.last, peer, last)
+            self._followed.copies.compared(at, own.first, own.last, peer, has)
 
     def _find_tails(self, theirs: PlaceHeads, ours: PlaceHeads | None, own: bytes) -> list[Effect]:
         peer, followed, at = self.peer, self._followed, _at(theirs)
@@ -391,6 +418,47 @@ class Round:
         key = ReplicaKey(*page.tail.place, page.tail.log)
         return [Store(encode(key), encode(change), self)]
 
+    # Own rows that are damaged: whoever copies our log has them
+
+    def _found_damage(self, found: DamagedRows | None) -> list[Effect]:
+        if found is None or found.stream not in self.peer.streams:
+            return self._next()
+        seqs = found.seqs[:PAGE_ROWS_MAX]
+        request = self.peer.request + 1
+        return self._ask(AskMessages(request, found.stream, found.partition, found.log, seqs))
+
+    def _copies(self, asked: AskMessages, told: TellMessages) -> list[Effect]:
+        """Messages of a copy of our log: signatures to check, then each goes to its row."""
+        checks: list[Effect] = []
+        for row in told.rows:
+            try:
+                kept = read_kept(asked.stream, row.signed)
+            except MalformedMessage:
+                raise Lie("malformed-body") from None
+            if row.seq not in asked.seqs or row.seq in self._copied:
+                raise Lie("unasked-message")
+            if kept.event is not None and not self._permits(kept.event):
+                raise Lie("not-allowed")
+            key = MendKey(asked.stream, asked.partition, row.seq)
+            self._copied[row.seq] = Store(encode(key), row.signed, self)
+            checks += [Verify(claim.signer, claim.signed, self) for claim in kept.claims]
+        self._waiting = len(checks)
+        return checks or self._next()
+
+    def _checked_copy(self, valid: bool) -> list[Effect]:
+        self._waiting -= 1
+        self._forged |= not valid
+        if self._waiting:
+            return []
+        if self._forged:
+            return self._lied("bad-signature")
+        self._waiting = len(self._copied)
+        return [*self._copied.values()]
+
+    def _mended(self) -> list[Effect]:
+        self._waiting -= 1
+        return [] if self._waiting else self._next()
+
     def _reached(self, tail: Tail) -> None:
         """We have all of a log that the peer told of, unless some of it is from the future."""
         if tail.owned and not tail.due_ns:
@@ -409,6 +477,8 @@ class Round:
         return [counted, *(self._drop_tail() if self.page is None else self._next())]
 
     def _refused(self, asked: Question | None, reason: str) -> list[Effect]:
+        if self._mending:
+            return self._next()  # it has no copy of our log, or not of this stream
         if isinstance(asked, AskRows | AskMessages):
             self.left[asked.stream] = None
             return self._next() if isinstance(asked, AskMessages) else self._drop_tail()

@@ -33,6 +33,10 @@ Place: TypeAlias = tuple[StreamId, int]
 PlaceLog: TypeAlias = tuple[Place, bytes]
 
 
+LOST = bytes(16)
+"""In place of a digest: the peer's row is damaged, and it does not know its message any more."""
+
+
 def body_digest(signed: bytes) -> bytes:
     """Tells two bodies apart. The signature is left out: one body may be signed twice. An event of
     a topic begins with its topic and author, in which events with the same core do not differ."""
@@ -115,7 +119,8 @@ class Page(msgspec.Struct, eq=False):
             except MalformedMessage:
                 raise Lie("malformed-body") from None
             named = id_of(self.tail.place, name)
-            if kept.message.id != named or body_digest(signed) != name.digest:
+            digests = (body_digest(signed), LOST)
+            if kept.message.id != named or name.digest not in digests:
                 raise Lie("another-message")
             if kept.event is not None and not permits(kept.event):
                 raise Lie("not-allowed")
@@ -126,13 +131,15 @@ class Page(msgspec.Struct, eq=False):
 
     def change(self) -> tuple[ReplicaChange, int]:
         """What can be stored now, and the last seq of it: rows up to the first whose message is
-        lacking still."""
+        lacking still. Rows that the peer itself has lost are passed over: what follows them must
+        not wait for ever."""
         kept: list[KeptRow] = []
         for row in self.rows:
-            if row.seq in self.lacking and row.seq not in self.messages:
+            lost = row.seq in self.lacking and row.seq not in self.messages
+            if lost and row.digest != LOST:
                 break
             name = row.seq, row.ingest_ns, row.timestamp_ms, row.sequence, row.publisher, row.chain
-            kept.append(KeptRow(*name, self.messages.get(row.seq)))
+            kept.append(KeptRow(*name, self.messages.get(row.seq), lost))
         return ReplicaChange(tuple(kept), self.advance), kept[-1].seq if kept else 0
 
 
