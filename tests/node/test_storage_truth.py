@@ -197,12 +197,12 @@ def test_a_storage_node_that_catches_up_is_not_ready_and_says_how_far_it_is(
             async with asyncio.timeout(PATIENCE_S):
                 while one.storage.behind is not None:
                     await asyncio.sleep(0.05)
-            behind = (Progress(two.id, True, 3, 2, 1_234_567),)
+            behind = (Progress(two.id, True, True, 3, 2, 1_234_567),)
             with mock.patch.object(one.storage.sync, "progress", return_value=behind):
                 assert not one.readiness.ready
                 assert any("1,234,567 rows" in problem for problem in one.readiness.problems)
                 assert show_node_id(two.id) in str(one.storage.behind)
-            away = (Progress(two.id, False, 3, 2, 0),)
+            away = (Progress(two.id, False, False, 3, 2, 0),)
             with mock.patch.object(one.storage.sync, "progress", return_value=away):
                 assert not any("behind" in problem for problem in one.readiness.problems)
                 assert "which is away" in str(one.storage.behind)

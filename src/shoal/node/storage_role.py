@@ -256,12 +256,12 @@ class StorageRole:
 
     def _catching_up(self) -> str | None:
         # One that is away is no reason: this node cannot change that, and readers are told.
-        new = [one for one in self.sync.progress() if one.linked and one.uncompared]
+        new = [one for one in self.sync.progress() if one.catching_up]
         if not new:
             return None
         rows, node = sum(one.rows_behind for one in new), show_node_id(new[0].node)
         return (
-            f"this storage node is behind, and catches up by itself: {new[0].uncompared:,} of"
+            f"this storage node may be behind, and catches up by itself: {new[0].uncompared:,} of"
             f" {new[0].streams:,} streams were not compared with {node} yet, {rows:,} rows are"
             " on their way"
         )

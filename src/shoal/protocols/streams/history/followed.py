@@ -29,6 +29,8 @@ class Peer(msgspec.Struct, eq=False):
     """Its link was lost, and is dialled again after a pause, or when the peer asks something."""
     asked_ns: int = 0
     """When it was asked what it has not answered yet."""
+    met: bool = False
+    """All that it had was gone through once since the link came up."""
     silent: bool = False
     """It has left a question without an answer since."""
     named: bool = False

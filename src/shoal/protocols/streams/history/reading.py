@@ -208,7 +208,7 @@ class Reading:
     def _take(self, page: Page) -> list[Effect]:
         self._checking = None
         source = self._sources[0].node
-        if page.last and not page.rows and not self.reader.begun:
+        if page.last and not (page.rows or page.damaged or self.reader.begun):
             self._nothing[source] = None
         # It may know of others than the tracker did when it was asked.
         nodes = dict.fromkeys([*self._nodes, *(heard.node for heard in page.heard)])

@@ -125,6 +125,8 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
 
     node: NodeId
     linked: bool
+    catching_up: bool
+    """It is there, and not all that it has was gone through since it is."""
     streams: int
     """That both keep."""
     uncompared: int
@@ -294,7 +296,8 @@ class StorageSync:
             round = self._rounds.get(node)
             rows = 0 if round is None else round.rows_behind
             missing = len(peer.streams) - known
-            found.append(Progress(node, peer.linked, len(peer.streams), missing, rows))
+            late = peer.linked and not peer.met and not peer.silent
+            found.append(Progress(node, peer.linked, late, len(peer.streams), missing, rows))
         return tuple(found)
 
     def _answers(self, node: NodeId, stream: StreamId, now_ns: int) -> bool:
@@ -345,7 +348,7 @@ class StorageSync:
 
     def _link_opened(self, node: NodeId, now_ns: int) -> list[Effect]:
         peer = self._followed.peers[node]
-        peer.linked, peer.silent, peer.asked_ns = True, False, 0
+        peer.linked, peer.silent, peer.asked_ns, peer.met = True, False, 0, False
         peer.listed = 0  # what was refused for want of room may find some now
         for stream in peer.streams:
             self._followed.copies.unknown(stream, node)
@@ -482,6 +485,7 @@ class StorageSync:
                 self._tried_ns[node, stream] = now_ns
         if not round.full:
             return [*effects, *self._tell_compared(round.streams), *self._go_on(node, now_ns)]
+        round.peer.met |= not round.left
         self._behind.met(node, round.through)
         if round.left:
             self._behind.opened(node, round.left, now_ns)
