@@ -371,3 +371,17 @@ def test_rows_that_cannot_be_read_are_missing(pair: Pair) -> None:
     assert library.read_all(MessageRange()) == MESSAGES
     (ended,) = library.ended
     assert (ended.reason, ended.unheard) == (INCOMPLETE, (Unheard(ONE, 0, "damaged"),))
+
+
+def test_one_whose_link_breaks_under_a_comparison_is_not_waited_for(pair: Pair) -> None:
+    pair.connect(ALICE, BOB)
+    pair.run(3)
+    bob = pair.hosts[BOB]
+    bob.link_opened(EVE)
+    bob.received(EVE, WHOLE)
+    bob.finish_all()
+    assert bob.said(EVE) == [], "she is being asked"
+    pair.disconnect(ALICE, BOB)
+    bob.finish_all()
+    (answer,) = bob.said(EVE)
+    assert 0 < until_ms(answer) < EVERYTHING

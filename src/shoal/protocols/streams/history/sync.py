@@ -360,8 +360,8 @@ class StorageSync:
         return SetTimer(("poll", node), self._rng.randrange(self.config.poll_ns // 4))
 
     def _link_lost(self, node: NodeId, now_ns: int) -> list[Effect]:
+        waiting = self._waited_for(node)
         self._end(node)
-        waiting = tuple(self._wanted.pop(node, ()))
         self._due.pop(node, None)
         peer = self._followed.peers[node]
         peer.resting = True
@@ -394,9 +394,9 @@ class StorageSync:
             if round is not None and round.is_listing:
                 round.done = True
                 return [Rejected(node, "no-answer"), *self._moved(round, [], now_ns)]
+            waiting = self._waited_for(node)
             self._end(node)
             peer.silent, peer.asked_ns = True, 0
-            waiting = tuple(self._wanted.pop(node, ()))
             return [
                 Rejected(node, "no-answer"),
                 SetTimer(("poll", node), self.config.poll_ns),
@@ -438,6 +438,12 @@ class StorageSync:
     def _begin_wanted(self, node: NodeId, now_ns: int) -> list[Effect]:
         streams = tuple(self._wanted.pop(node))
         return self._begin(node, streams, now_ns)
+
+    def _waited_for(self, node: NodeId) -> tuple[StreamId, ...]:
+        """Streams that readers want to be compared with a peer, which is given up."""
+        round = self._rounds.get(node)
+        begun = () if round is None or round.full else round.streams
+        return tuple(dict.fromkeys([*begun, *self._wanted.pop(node, ())]))
 
     def _tell_compared(self, streams: tuple[StreamId, ...]) -> list[Effect]:
         if not streams:
