@@ -53,6 +53,8 @@ def gateway_of(
         disk=None if stored is None else stored.disk,
         keeps=None if stored is None else stored.keeps,
         names=None if stored is None else stored.names,
+        unheard=None if stored is None else stored.unheard,
+        progress=tuple if stored is None else stored.sync.progress,
         topic_logs=None if logs is None else Logs(logs.store, node.id, logs.keeps, topics=True),
         outbox=node.outbox,
         bridge=bridge,

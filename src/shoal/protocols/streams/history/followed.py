@@ -25,6 +25,14 @@ class Peer(msgspec.Struct, eq=False):
     request: int = 0
     """The number of our last question to it."""
     linked: bool = False
+    resting: bool = False
+    """Its link was lost, and is dialled again after a pause, or when the peer asks something."""
+    asked_ns: int = 0
+    """When it was asked what it has not answered yet."""
+    met: bool = False
+    """All that it had was gone through once since the link came up."""
+    silent: bool = False
+    """It has left a question without an answer since."""
     named: bool = False
     """Our settings name it beside us for streams that we have not heard of yet."""
     listing: bytes = bytes(16)
