@@ -22,6 +22,7 @@ from shoal.storage.layout import OWN, Place, Txn, head_key, read_head, split_hea
 from shoal.storage.leases import Leases
 from shoal.storage.logs import Logs, PlaceHeads, heads_from
 from shoal.storage.names import Names
+from shoal.storage.owned_file import with_checksum, without_checksum
 from shoal.storage.reading import LastScan, Page, PageLimits, Reader, in_log, matching
 from shoal.storage.replicas import ReplicaIngest, advance, check_range
 from shoal.storage.retention import Retainer, newest_ingest
@@ -40,6 +41,7 @@ from shoal.storage.rows import (
 )
 
 _NOTHING: Mapping[LogId, int] = {}
+_NOTE = b"note "  # keys of notes, in the table of the format and the log
 
 
 class Store:
@@ -173,6 +175,24 @@ class Store:
         if advanced:
             self._retainer.rows_given_up()
         return advanced
+
+    def put_note(self, name: str, value: bytes) -> None:
+        """Keep what a machine notes beside the messages: a copy of the store has both, of one
+        moment."""
+
+        def work(txn: Txn) -> None:
+            txn.put(_NOTE + name.encode(), with_checksum(value), db=self._tables.meta)
+
+        self._database.write(work)
+
+    def note(self, name: str) -> bytes | None:
+        """What was noted; None also if it is not as it was written."""
+
+        def work(txn: Txn) -> bytes | None:
+            return txn.get(_NOTE + name.encode(), db=self._tables.meta)
+
+        raw = self._database.read(work)
+        return None if raw is None else without_checksum(raw)
 
     def mend(self, stream: StreamId, partition: int, seq: int, message: VerifiedMessage) -> bool:
         """Put a damaged row of the own log right with the message that a copy of this log has
