@@ -63,6 +63,7 @@ from shoal.runtime.room import Room
 from shoal.runtime.timers import Timers
 from shoal.runtime.unsent import WantedBack
 from shoal.runtime.verifier import Verifier
+from shoal.transport.origins import prefix_of
 from shoal.transport.port import Frame, Link, Listener, Transport
 
 SIMULTANEOUS_NS = 5 * S_NS  # two dials this close together were meant at the same time
@@ -255,6 +256,12 @@ class RuntimeHost(Host):
         link = self.connections.get(peer)
         for each in () if link is None else self._pairs.readable(link):
             each.pause_reading() if paused else each.resume_reading()
+
+    def prefix_of(self, peer: NodeId) -> str | None:
+        """Which part of the Internet a peer's link comes from; None: nobody can say, or it is of no
+        use to tell strangers apart."""
+        link = self.connections.get(peer)
+        return None if link is None else prefix_of(link.address)
 
     # Links: what a transport tells
 
