@@ -7,9 +7,12 @@ and again: a far subscriber gets every row once, and none that is wrong.
 
 Drivers die with their JVMs: after tasks have staged their rows, in the middle of a seal, after rows
 were published and before Spark knows, or at any moment; or they stand still, a successor takes
-over, and then they go on. Meanwhile a storage node or the publishing node is killed and started
-again, or the subscriber is. What happens, and when, follows from the seed, but for how fast
-processes are. A small form of it is tests/pipeline/test_exactly_once.py.
+over, and then they go on. Tasks fail, are tried again or run twice. A driver may begin with an
+older checkpoint: then it ends with an error that says so, or all is exactly once all the same.
+Meanwhile a storage node or the publishing node is killed and started again, or the subscriber is,
+and at last other jobs write to the same outbox, more than it holds, one of which fails. What
+happens, and when, follows from the seed, but for how fast processes are. A small form of it is
+tests/pipeline/test_exactly_once.py.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import argparse
 import asyncio
 import json
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -32,7 +36,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from campaigns.kills import Failure
-from campaigns.spark_driver import WINDOW_S, ZOMBIE, Plan
+from campaigns.spark_driver import (
+    IN_TASK,
+    TO_FAIL,
+    WINDOW_S,
+    WRITE_ROWS,
+    WRITES,
+    ZOMBIE,
+    Plan,
+    beside_row,
+)
 from campaigns.spark_far import FarSubscriber
 from campaigns.spark_lives import ANY_TIME, Life, Sizes, random_lives
 from campaigns.spark_town import (
@@ -46,11 +59,15 @@ from campaigns.spark_town import (
     kill_driver,
 )
 from shoal.cli.progress import ProgressLine
+from shoal.pipeline.sinks.client import OutboxClient
+from shoal.pipeline.sinks.options import parse_options
 
 MESSAGES, KILLS, BATCHES = 2_000_000, 30, 100
 LIVE = 200  # messages that are published while things happen
 LOOK_S = 0.05
 WATCH_S = 1.0
+BACKUPS_MAX = 4  # of the checkpoint
+RESTORED, ACCEPTED = "restored", "restored, and exactly once"
 
 
 class SoFar(NamedTuple):
@@ -72,6 +89,14 @@ class Campaign:
         self._lives = lives
         self._done: Counter[str] = Counter()
         self._begun: list[Process] = []
+        self._backups: dict[int, Path] = {}
+        """Copies of the checkpoint, by the batch that they would go on with."""
+        self._beside: Counter[str] = Counter()
+        """Rows that other jobs have written."""
+
+    def expected(self) -> Counter[str]:
+        """All that must have come to the subscriber at the end."""
+        return self._sizes.expected() + self._beside
 
     async def run(self) -> Counter[str]:
         """All lives; how often things were killed."""
@@ -102,8 +127,20 @@ class Campaign:
                 await publishing
                 await self._live(Life(), zombies)
             await publishing  # raises what it failed with
-            await self._until_arrived(sizes.expected().total())
+            await self._until_arrived(self.expected().total())
+            await asyncio.to_thread(self._check_outbox)
         return self._done
+
+    def _check_outbox(self) -> None:
+        """Whatever failed or was given up, nothing of it takes room."""
+        client, end_s = OutboxClient(parse_options(self._sink())), time.monotonic() + PATIENCE_S
+        try:
+            while (state := client.state())["waiting_parts"] and time.monotonic() < end_s:
+                time.sleep(LOOK_S)
+        finally:
+            client.close()
+        if state["size_bytes"] or state["holder"]:
+            raise Failure(f"the outbox is not empty at the end: {state}")
 
     async def _watch(self) -> None:
         """Say how far it is, as long as it goes on."""
@@ -120,16 +157,30 @@ class Campaign:
     async def _live(self, life: Life, zombies: list[Process]) -> bool:
         """A driver from its start to its end, or until it stands still; whether it worked to the
         end."""
-        first = self._next_batch()
+        first, newest = self._next_batch(), None
+        if life.restored:
+            newest = self._restore(first)
+            if newest is None:
+                return False
+        else:
+            self._back_up(first)
         driver = await self._driver(life, first + life.batches)
         if life.subscriber:
             await self.far.close()
             self._done["subscriber"] += 1
         harm = asyncio.create_task(self._harm(life, driver, first))
         try:
-            finished = await self._outlive(life, driver, zombies)
+            if newest is None:
+                finished = await self._outlive(life, driver, zombies)
+            else:
+                finished = await self._outlive_restored(driver, newest)
         finally:
             await harm
+        if finished and life.writes:
+            names = WRITES[:-1]
+            begin = self._writes_of(self.drivers)
+            self._beside.update(beside_row(begin, x, n) for x in names for n in range(WRITE_ROWS))
+            self._done["writes beside"] += len(WRITES)
         if life.subscriber:
             await self.far.open()
         # Who died at any time may not have taken over: then those before him are not refused.
@@ -149,11 +200,27 @@ class Campaign:
                     await driver.wait()
             kill_driver(driver)
         code, told = await ended(driver)
-        if code == -signal.SIGKILL:
+        if life.point == IN_TASK and code > 0 and TO_FAIL in told:
+            self._done[IN_TASK] += 1
+        elif code == -signal.SIGKILL:
             self._done[life.point or ""] += 1
         elif code != 0:
             raise Failure(f"a driver that was to work failed: {told}")
         return code == 0
+
+    async def _outlive_restored(self, driver: Process, newest: Path) -> bool:
+        """It has to say that its checkpoint is too old, or all of it was right."""
+        code, told = await ended(driver)
+        if code in (0, -signal.SIGKILL):
+            self._done[ACCEPTED] += 1
+            shutil.rmtree(newest)
+            return code == 0
+        if "the checkpoint was restored from an old copy" not in told:
+            raise Failure(f"a driver with an older checkpoint ended so: {told}")
+        self._done[RESTORED] += 1
+        shutil.rmtree(self._checkpoint)
+        newest.rename(self._checkpoint)
+        return False
 
     async def _driver(self, life: Life, batch: int) -> Process:
         self.drivers += 1
@@ -166,17 +233,15 @@ class Campaign:
                 "maxRowsPerTrigger": str(self._sizes.rows_per_batch),
                 "patienceSeconds": str(PATIENCE_S),
             },
-            sink={
-                "outbox": f"http://{self.town.gateways[PUBLISHER]}",
-                "stream": COUNTED,
-                "token": f"file:{self._folder / 'token'}",
-            },
+            sink=self._sink(),
             checkpoint=str(checkpoint),
             watermark_s=self._sizes.watermark_s,
             stands=str(self._folder / f"{name}.stands"),
             go=str(self._folder / "go"),
             point=life.point,
             batch=batch,
+            attempts=life.attempts,
+            writes=self._writes_of(self.drivers) if life.writes else "",
         )
         file = self._folder / f"{name}.json"
         file.write_bytes(msgspec.json.encode(plan))
@@ -245,7 +310,36 @@ class Campaign:
             await asyncio.sleep(LOOK_S)
         await asyncio.sleep(1)  # nothing more comes
 
+    def _sink(self) -> dict[str, str]:
+        return {
+            "outbox": f"http://{self.town.gateways[PUBLISHER]}",
+            "stream": COUNTED,
+            "token": f"file:{self._folder / 'token'}",
+        }
+
+    def _writes_of(self, driver: int) -> str:
+        return f"beside {driver}"
+
     # The checkpoint
+
+    def _back_up(self, batch: int) -> None:
+        """Keep the checkpoint as it is, as an operator does now and then."""
+        if batch not in self._backups and self._checkpoint.exists():
+            backup = self._backups[batch] = self._folder / f"backup-{batch}"
+            shutil.copytree(self._checkpoint, backup)
+            if len(self._backups) > BACKUPS_MAX:
+                shutil.rmtree(self._backups.pop(min(self._backups)))
+
+    def _restore(self, batch: int) -> Path | None:
+        """Put the oldest backup in the place of the checkpoint, which goes elsewhere; None if all
+        backups are as new as that is."""
+        older = [number for number in self._backups if number < batch]
+        if not older:
+            return None
+        newest = self._folder / "newest"
+        self._checkpoint.rename(newest)
+        shutil.copytree(self._backups[min(older)], self._checkpoint)
+        return newest
 
     @property
     def _checkpoint(self) -> Path:
@@ -289,7 +383,7 @@ def run(folder: Path, sizes: Sizes, lives: Iterable[Life]) -> dict[str, Any]:
         return await campaign.run(), campaign
 
     done, campaign = asyncio.run(main())
-    expected = sizes.expected()
+    expected = campaign.expected()
     arrived = Counter(campaign.far.rows)
     lost, more = expected - arrived, arrived - expected
     if lost or more:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from campaigns.spark_driver import POINTS, WINDOW_S, ZOMBIE
+from campaigns.spark_driver import AGAIN, IN_TASK, POINTS, TWICE, WINDOW_S, ZOMBIE
 from campaigns.spark_town import KEYS, STEP_MS
 
 ANY_TIME = "at any time"
@@ -31,6 +31,14 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     """The storage node whose log is read dies with the first batch, for so many seconds."""
     publisher: float | None = None
     """The publishing node dies with the first batch, for so many seconds."""
+    attempts: str | None = None
+    """Its tasks are tried again, or run twice."""
+    restored: bool = False
+    """It begins with an older checkpoint, and has to end with an error if that cannot be right; its
+    point is where it dies if it can. There is no such life while no backup is older."""
+    writes: bool = False
+    """Other jobs write to the same outbox meanwhile, more than it holds. Only if it does not die:
+    room that a dead job holds comes back after an hour."""
     subscriber: bool = False
     """The subscriber goes, and comes back when this driver has ended or stands still."""
 
@@ -69,8 +77,10 @@ def random_lives(rng: random.Random, kills: int) -> Iterator[Life]:
     """So many that end badly, and one that does not."""
     zombies = 0
     for _ in range(kills):
-        ends = (*POINTS, ANY_TIME) if zombies == ZOMBIES_MAX else (*POINTS, ANY_TIME, ZOMBIE)
-        point = rng.choice(ends)
+        if rng.random() < 0.2:
+            yield Life(restored=True, point=POINTS[0], batches=rng.randrange(LATER_BATCHES_MAX))
+        ends = (*POINTS, ANY_TIME, IN_TASK)
+        point = rng.choice(ends if zombies == ZOMBIES_MAX else (*ends, ZOMBIE))
         zombies = zombies + 1 if point == ZOMBIE else 0
         yield Life(
             point=point,
@@ -79,5 +89,7 @@ def random_lives(rng: random.Random, kills: int) -> Iterator[Life]:
             storage=rng.uniform(0, AWAY_S_MAX) if rng.random() < 0.3 else None,
             publisher=rng.uniform(0, AWAY_S_MAX) if rng.random() < 0.3 else None,
             subscriber=rng.random() < 0.2,
+            # A task that is tried again would not fail for good.
+            attempts=rng.choice((None, TWICE) if point == IN_TASK else (None, TWICE, AGAIN)),
         )
-    yield Life()
+    yield Life(writes=True)

@@ -46,7 +46,8 @@ OWNER = PrivateKey.from_bytes(secret_of("sensors"))
 SAID = StreamId(f"{show_node_id(OWNER.address)}/said")
 COUNTED = StreamId(f"{show_node_id(OWNER.address)}/counted")
 ANY_PORT = "ws://127.0.0.1:0"
-OUTBOX = '[outbox]\ntoken = "file:token"'
+OUTBOX = '[outbox]\ntoken = "file:token"\nmegabytes_max = 1'
+"""Two of the writes beside the query (spark_driver.py) do not fit into it at once."""
 PATIENCE_S = 300.0  # processes start slowly on a busy machine
 ROWS = 1_000  # of one transaction
 

@@ -24,6 +24,7 @@ from shoal.protocols.streams.messages import (
     REASON_CHARS_MAX,
     SIGNAL_BYTES_MAX,
     Announce,
+    AskTime,
     Close,
     Expect,
     Feed,
@@ -51,6 +52,7 @@ from shoal.protocols.streams.messages import (
     Signalled,
     Status,
     StorageNodes,
+    TellTime,
     Want,
 )
 
@@ -99,6 +101,8 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     Flood: st.builds(Flood, st.integers(0, HOPS_MAX), counts, counts, signed_bytes()),
     Open: st.builds(Open, stream_ids, st.booleans()),
     Close: st.builds(Close, stream_ids, st.booleans()),
+    AskTime: st.builds(AskTime, counts),
+    TellTime: st.builds(TellTime, counts, counts),
     Ping: st.builds(Ping, counts),
     Pong: st.builds(Pong, counts),
     Join: st.builds(Join, stream_ids, contacts, counts, counts, neighbours),

@@ -20,6 +20,7 @@ with shoal.connect("shoal.toml") as node:  # the same without async, for scripts
 from typing import TYPE_CHECKING, Any
 
 from shoal.base.errors import (
+    ClockWrong,
     ConfigError,
     HistoryUnavailable,
     IdentityError,
@@ -87,6 +88,7 @@ __all__ = [
     "BlockingNode",
     "BlockingStream",
     "BlockingTopic",
+    "ClockWrong",
     "ConfigError",
     "DataHit",
     "DataSighting",

@@ -98,7 +98,7 @@ def test_a_node_without_its_tracker_is_not_ready() -> None:
             await until(lambda: node.readiness.ready)
             answer = await client.get("/ready")
             assert (answer["ready"], answer["problems"]) == (True, [])
-            assert [one["role"] for one in answer["roles"]] == ["streams", "gateway"]
+            assert [one["role"] for one in answer["roles"]] == ["streams", "clock", "gateway"]
             stream = await node.create_stream("/x")
             await node.join(stream.id)
             assert (await client.get("/ready"))["ready"]

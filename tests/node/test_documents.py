@@ -49,7 +49,7 @@ class Machine(Door):
                     token.heard(Found(one, 0.0, token))
             token.heard(SearchOver(0.992, 9, 20.0, token))
 
-    def start(self, work: Any) -> None:
+    def start(self, work: Any) -> Any:
         self.work.append(work)
         work.close()
 
@@ -106,7 +106,7 @@ def test_a_managed_document_is_renewed_until_it_is_deleted_or_replaced(
     monkeypatch.setattr(documents, "LIFE_NS", {"managed": 20_000_000})
 
     class Renewing(Machine):
-        def start(self, work: Any) -> None:
+        def start(self, work: Any) -> Any:
             self.work.append(asyncio.get_running_loop().create_task(work))
 
     async def main() -> None:

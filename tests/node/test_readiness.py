@@ -97,7 +97,7 @@ def test_all_roles_of_one_node_alone_work(tmp_path: Path) -> None:
         async with Node.open(network) as node:
             await until(lambda: node.readiness.ready)
             roles = {one.role for one in node.readiness.roles}
-            assert roles == {"tracker", "streams", "storage", "dht", "search"}
+            assert roles == {"tracker", "streams", "storage", "dht", "search", "clock"}
         deaf = NetworkFile(node=NodeSection(listen=()), tracker=TrackerSection())
         async with Node.open(deaf) as node:
             assert "nobody can reach this tracker" in node.readiness.problems[0]

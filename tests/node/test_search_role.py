@@ -11,14 +11,17 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId, show_node_id
+from shoal.base.units import S_NS
 from shoal.kernel.contact import Contact
 from shoal.node import NetworkFile, Node
 from shoal.node.host_cache import write_host_cache
 from shoal.node.network_file import PeerEntry, SearchSection
 from shoal.node.search_role import SearchRole, cached_hosts
 from shoal.protocols.search.config import SearchConfig
-from tests.node.network import run
+from tests.node.network import free_port, run
 from tests.node.search import ALICE
+from tests.node.test_life import keystore
+from tests.transport.recorder import until
 
 ENTRY = PeerEntry("0x" + "11" * 20, ("ws://127.0.0.1:7700",))
 OWN = PeerEntry(show_node_id(ALICE.address), ("ws://127.0.0.1:7701",))
@@ -82,3 +85,44 @@ def test_a_node_without_search_says_what_is_missing() -> None:
             node.search("x")
 
     run(main())
+
+
+def test_one_list_that_names_this_node_makes_it_a_founder() -> None:
+    listed = role(CACHED, bootstrap=(OWN, ENTRY))
+    assert listed.machine._founders == (ALICE.address, ENTRY.contact().node)
+    assert role(CACHED, bootstrap=(ENTRY,)).machine._founders == ()
+
+
+def test_two_bootstrap_nodes_of_one_file_begin_a_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/how-to-own-network.md says: each machine has its own part and the same entries."""
+    monkeypatch.setattr(
+        "shoal.node.search_role.SearchConfig",
+        lambda **given: SearchConfig(**{**given, "found_ns": S_NS, "quick_beat_ns": S_NS // 5}),
+    )
+    names, common = ("ann", "bob"), ""
+    for name in names:
+        id = show_node_id(keystore(tmp_path / f"{name}.key", name, passphrase="").address)
+        address = f"ws://127.0.0.1:{free_port()}"
+        (tmp_path / f"{name}.own").write_text(
+            f'[node]\nkey = "{name}.key"\nlisten = ["{address}"]\n[dht]\n[search]\n'
+        )
+        entry = f'id = "{id}"\naddresses = ["{address}"]\n'
+        common += f"[[dht.bootstrap]]\n{entry}[[search.bootstrap]]\n{entry}"
+
+    def network(name: str) -> Path:
+        file = tmp_path / f"{name}.toml"
+        file.write_text((tmp_path / f"{name}.own").read_text() + common)
+        return file
+
+    async def main() -> None:
+        async with Node.open(network("ann")) as ann:
+            await until(lambda: ann.readiness.ready)  # alone, it is the first
+            await ann.put({"said": "hello"}, name="x")
+            async with Node.open(network("bob")) as bob:
+                await until(lambda: bob.readiness.ready)
+                found = await bob.get("x", owner=show_node_id(ann.id))
+                assert found.content == {"said": "hello"}
+
+    asyncio.run(main())  # the thread that opened the keystores is the loop's own

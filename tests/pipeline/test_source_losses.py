@@ -21,6 +21,7 @@ from shoal.pipeline.sources.batch import BatchReader, RangePartition
 from shoal.pipeline.sources.client import RowsDamaged
 from shoal.pipeline.sources.leases import LeaseKeeper
 from shoal.pipeline.sources.ranges import LogRange, ranges_to
+from shoal.pipeline.sources.stream import StreamReader
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.storage.rows import ReplicaRow
 from tests.gateway.test_log import damage
@@ -155,6 +156,48 @@ def test_a_stream_that_nobody_keeps_is_named(tmp_path: Path) -> None:
         query.options = replace(query.options, stream=StreamId(empty))
         query.run()  # it is kept, and nobody has said anything yet
         assert query.at == Offset()
+
+
+def keeper_of_all(folder: Path) -> LogServer:
+    """It keeps whatever comes, as `"*"` says; no stream is named."""
+    return LogServer(folder, keeps=lambda stream: True, names=lambda stream: False)
+
+
+def test_a_misspelt_stream_is_no_empty_table(tmp_path: Path) -> None:
+    with keeper_of_all(tmp_path / "c") as server:
+        server.append(signed(n) for n in range(3))
+        typo = {"stream": STREAM.replace("vehicles", "vehicels")}
+        with pytest.raises(NotFound, match=r"no stream .*vehicels.*allowMissing"):
+            BatchReader(options(server, **typo, endingOffsets="latest")).partitions()
+        live = StreamReader(options(server, **typo))
+        with pytest.raises(NotFound, match=r"no stream .*vehicels.*allowMissing"):
+            live.initialOffset()
+        live.stop()
+        assert len(BatchReader(options(server, endingOffsets="latest")).partitions()) == 1
+
+
+def test_a_stream_that_is_still_to_come_is_waited_for_if_that_is_wanted(tmp_path: Path) -> None:
+    with keeper_of_all(tmp_path / "c") as server:
+        query = Query(server, allowMissing="true", startingOffsets="earliest")
+        batch = options(server, allowMissing="true", endingOffsets="latest")
+        assert BatchReader(batch).partitions() == []
+        query.run()
+        assert query.got == []
+        server.append([signed(0)])
+        query.run()
+        assert query.got == [0]
+
+
+def test_a_server_that_is_away_may_know_the_stream(tmp_path: Path, a: LogServer) -> None:
+    a.append([signed(0)])
+    a.die()
+    with keeper_of_all(tmp_path / "c") as server:
+        with pytest.raises(HistoryUnavailable, match="it knows no such stream"):
+            Query(server, a).run()
+        a.start()
+        query = Query(server, a, startingOffsets="earliest")
+        query.run()
+        assert query.got == [0]
 
 
 def test_servers_that_are_away_are_named(a: LogServer) -> None:

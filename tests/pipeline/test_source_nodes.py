@@ -5,12 +5,23 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from shoal.base.errors import NotFound
 from shoal.base.offsets import Offset
+from shoal.cli.gateway_opening import gateway_of as opened_gateway
 from shoal.gateway import Gateway
+from shoal.identity import SeededEntropy
 from shoal.node import Node
-from shoal.pipeline.sources.options import parse_options
+from shoal.node.network_file import GatewaySection, StreamSettings
+from shoal.pipeline.sources.batch import BatchReader
+from shoal.pipeline.sources.options import SourceOptions, parse_options
 from tests.node.archive import STREAM, Archive, in_archive
+from tests.node.network import run
+from tests.node.storage import StorageTown
 from tests.support.log_server import numbers
 from tests.support.source_reads import read_on
 from tests.transport.recorder import until
@@ -22,6 +33,36 @@ async def gateway_of(node: Node, stack: AsyncExitStack) -> Gateway:
     stack.push_async_callback(gateway.close)
     await gateway.open("127.0.0.1:0")
     return gateway
+
+
+def test_a_node_that_keeps_whatever_comes_knows_no_misspelt_stream(tmp_path: Path) -> None:
+    town, named = StorageTown(tmp_path, "one"), StreamSettings(id=STREAM + "/named")
+
+    def options(stream: str, address: str) -> SourceOptions:
+        given = {"servers": address, "stream": stream, "patienceSeconds": "10"}
+        return parse_options(given, streaming=False)
+
+    async def main() -> None:
+        network = town.network("one")
+        network = replace(network, streams=(*network.streams, named))
+        async with (
+            town.open("tracker"),
+            Node.open(network, entropy=SeededEntropy("one")) as keeper,
+            town.open() as publisher,
+            AsyncExitStack() as stack,
+        ):
+            gateway = opened_gateway(keeper, GatewaySection())
+            stack.push_async_callback(gateway.close)
+            address = await gateway.open("127.0.0.1:0")
+            read = BatchReader(options(STREAM, address))
+            with pytest.raises(NotFound, match="allowMissing"):
+                await asyncio.to_thread(read.partitions)
+            await asyncio.to_thread(BatchReader(options(named.id, address)).partitions)
+            await (await publisher.open_stream(STREAM)).publish("first", durable=True)
+            assert len(await asyncio.to_thread(read.partitions)) == 1
+        await asyncio.get_running_loop().shutdown_default_executor()
+
+    run(main())
 
 
 def followed(node: Node, other: Node, count: int) -> bool:

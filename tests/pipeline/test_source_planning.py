@@ -28,7 +28,7 @@ def server(own: UUID, *partitions: Held) -> StreamHeads:
         for number, logs in enumerate(partitions)
         if logs
     }
-    return StreamHeads("0x", own, True, held)
+    return StreamHeads("0x", own, True, True, held)
 
 
 def at(log: UUID, seq: int, **minus: int) -> PartitionOffset:

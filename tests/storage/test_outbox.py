@@ -130,12 +130,72 @@ def test_what_was_not_sent_for_long_gets_a_new_time_and_what_may_have_been_keeps
     moved = sent(box, begun.place, later_ns)
     assert moved.first == Position(later_ns // MS_NS, 0)
     assert moved.previous == Position(NOW_MS, 1)
-    behind = sent(box, moved.place, NOW_NS)  # not stale by this clock, but behind the one before
+    back_ns = later_ns - 20 * S_NS  # behind the one before by this clock
+    behind = sent(box, moved.place, back_ns)
     assert behind.first > moved.first
     assert behind.previous == Position(later_ns // MS_NS, 1)
     stage(box, [b"c"], batch=1)
-    box.seal("q", 1, 1, [Attempt(0, 0, 1)], NOW_NS)
-    assert sent(box, behind.place).first > behind.first
+    box.seal("q", 1, 1, [Attempt(0, 0, 1)], back_ns)
+    assert sent(box, behind.place, back_ns).first > behind.first
+
+
+@pytest.mark.parametrize("ahead_s", [3600, 30 * 86_400])
+def test_a_chain_that_was_stamped_far_ahead_goes_on_under_the_next_name(
+    tmp_path: Path, ahead_s: int
+) -> None:
+    box = opened(tmp_path / "box")
+    box.take_epoch("q", "r1", STREAM, False, NOW_NS)
+    stage(box, [b"a", b"b"])
+    wrong_ns = NOW_NS + ahead_s * S_NS
+    box.seal("q", 1, 0, [Attempt(0, 0, 1)], wrong_ns)
+    before = sent(box, now_ns=wrong_ns)
+    box.done(before.query, before.place)
+    for batch in (1, 2):
+        box.close()
+        box = opened(tmp_path / "box")  # a crash in between changes nothing
+        now_ns = NOW_NS + batch * S_NS
+        stage(box, [b"c", b"d"], batch=batch)
+        box.seal("q", 1, batch, [Attempt(0, 0, 1)], now_ns)
+        after = sent(box, now_ns=now_ns)
+        assert after.chain == before.chain + ".2"
+        assert after.first == Position(now_ns // MS_NS, 0)
+        assert after.previous == (None if batch == 1 else Position(NOW_MS + 1000, 1))
+        box.done(after.query, after.place)
+    box.close()
+
+
+def test_what_was_sealed_far_ahead_and_not_sent_gets_a_new_time_in_its_chain(box: Outbox) -> None:
+    stage(box, [b"a"])
+    box.seal("q", 1, 0, [Attempt(0, 0, 1)], NOW_NS)
+    first = sent(box)
+    stage(box, [b"b"], batch=1)
+    box.seal("q", 1, 1, [Attempt(0, 0, 1)], NOW_NS + 3600 * S_NS)
+    stage(box, [b"c"], batch=2)
+    box.seal("q", 1, 2, [Attempt(0, 0, 1)], NOW_NS + S_NS)
+    second = sent(box, first.place, NOW_NS + S_NS)
+    third = sent(box, second.place, NOW_NS + S_NS)
+    assert first.chain == second.chain == third.chain
+    assert [one.first for one in (second, third)] == [
+        Position(NOW_MS + 1000, 0),
+        Position(NOW_MS + 1000, 1),
+    ]
+    assert (second.previous, third.previous) == (first.first, second.first)
+
+
+def test_what_may_have_been_sent_far_ahead_moves_when_nobody_has_it(box: Outbox) -> None:
+    for task in range(2):
+        stage(box, [b"a", b"b"], task=task)
+    wrong_ns = NOW_NS + 3600 * S_NS
+    box.seal("q", 1, 0, [Attempt(task, 0, 1) for task in range(2)], wrong_ns)
+    one = sent(box, now_ns=wrong_ns)
+    two = sent(box, one.place, wrong_ns)
+    assert sent(box) == one, "somebody may have it"
+    moved = box.move(one.query, one.place, NOW_NS)
+    assert (moved.chain, moved.first) == (one.chain + ".2", Position(NOW_MS, 0))
+    assert sent(box) == moved
+    second = box.move(two.query, two.place, NOW_NS)
+    assert (second.chain, second.previous) == (moved.chain, Position(NOW_MS, 1))
+    assert second.rows == two.rows
 
 
 def test_a_restored_outbox_sends_nothing_under_another_place_than_its_original_did(

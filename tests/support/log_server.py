@@ -58,6 +58,7 @@ class LogServer:
         *,
         config: StoreConfig = DEFAULTS,
         keeps: Callable[[StreamId], bool] | None = None,
+        names: Callable[[StreamId], bool] | None = None,
     ) -> None:
         # The log's id is made of the folder's name: a checkpoint names it.
         self.store = Store(folder, SeededEntropy(folder.name), config)
@@ -66,7 +67,7 @@ class LogServer:
         """Paths and queries, in the order they came."""
         self.pages_left: int | None = None
         """After so many pages of rows it answers nobody any more."""
-        self._keeps = keeps
+        self._keeps, self._names = keeps, names
         self._port = 0
         self._thread: threading.Thread | None = None
         self._stop: Callable[[], object] = lambda: None
@@ -119,7 +120,7 @@ class LogServer:
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
-        logs = Logs(self.store, NodeId(bytes(20)), self._keeps)
+        logs = Logs(self.store, NodeId(bytes(20)), self._keeps, names=self._names)
         app = web.Application(middlewares=[self._count])
         Table([logs]).add_to(app.router)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)

@@ -10,6 +10,7 @@ from shoal.identity.stream_message import Body, Position, encode_body
 from shoal.kernel.contact import Contact
 from shoal.protocols.streams.messages import (
     Announce,
+    AskTime,
     Close,
     Expect,
     Feed,
@@ -37,6 +38,7 @@ from shoal.protocols.streams.messages import (
     Signalled,
     Status,
     StorageNodes,
+    TellTime,
     Want,
 )
 from tests.support.streams import ALICE, BOB, CAROL, NOW_MS, STREAM
@@ -53,6 +55,8 @@ EXAMPLES: dict[str, Any] = {
     "flood": Flood(7, 123_456, INT63_MAX, SIGNATURE + encode_body(BODY)),
     "open": Open(STREAM, True),
     "close": Close(STREAM, False),
+    "ask time": AskTime(7),
+    "tell time": TellTime(INT63_MAX, 1_767_225_600_000),
     "ping": Ping(0),
     "pong": Pong(INT63_MAX),
     "join": Join(STREAM, Contact(ALICE, ("wss://a.example:443", "ws://[::1]:7")), 5, 6, (BOB,)),

@@ -10,6 +10,7 @@
     ├── StreamUnavailable      no tracker or neighbour of a stream can be reached
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
     ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
+    ├── ClockWrong             this node's clock is off: what it publishes would be refused
     ├── SessionReplaced       a newer session of this node's key runs elsewhere
     ├── SearchUnavailable      the search network, or a node in it, cannot be reached
     ├── RegistryUnavailable    the registry's chain cannot be reached, or what is known of it is old
@@ -86,6 +87,10 @@ class TopicUnavailable(ShoalError):
         super().__init__(text)
         self.replicas = replicas
         """How many other nodes keep the event, if that was the question."""
+
+
+class ClockWrong(ShoalError):
+    """This node's clock is off, or was just set: what it published now would be refused."""
 
 
 class SessionReplaced(ShoalError):

@@ -66,6 +66,9 @@ class StreamHeads(msgspec.Struct, frozen=True):
     """The log that grows there."""
     kept: bool
     """Whether it keeps this stream, or ever had a message of it."""
+    known: bool
+    """Whether there is such a stream as far as it knows: it ever had a message of it, or the
+    network file or the registry names it. A node that keeps any stream keeps misspelt ones, too."""
     partitions: dict[int, list[HeldLog]]
     """By partition, those that ever had a message."""
 

@@ -144,9 +144,11 @@ class NodeTopicsDoor:
     def __init__(self, node: Node) -> None:
         self._node = node
 
-    async def create(self, name: str, publishers: Literal["author", "anyone"]) -> TopicShown:
+    async def create(
+        self, name: str, publishers: Literal["author", "anyone"], *, public: bool
+    ) -> TopicShown:
         who = ANYONE if publishers == "anyone" else None
-        return _shown(await self._node.create_topic(name, publishers=who))
+        return _shown(await self._node.create_topic(name, publishers=who, public=public))
 
     async def show(self, cid: str) -> TopicShown:
         return _shown(await self._node.topic(cid))

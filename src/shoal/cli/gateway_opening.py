@@ -52,6 +52,7 @@ def gateway_of(
         doors=doors_of(node),
         disk=None if stored is None else stored.disk,
         keeps=None if stored is None else stored.keeps,
+        names=None if stored is None else stored.names,
         topic_logs=None if logs is None else Logs(logs.store, node.id, logs.keeps, topics=True),
         outbox=node.outbox,
         bridge=bridge,

@@ -56,6 +56,9 @@ def create(
     custom: Annotated[
         bool, typer.Option("--custom", help="Publishers choose which event theirs follows.")
     ] = False,
+    public: Annotated[
+        bool, typer.Option("--public", help="Search finds it by its name; otherwise only its CID.")
+    ] = False,
     replicas: Replicas = 1,
     as_json: Json = False,
 ) -> None:
@@ -68,7 +71,8 @@ def create(
     if anyone and publisher:
         raise UsageError("--anyone and --publisher: give one or the other")
     peers = publisher or None
-    run_until_stopped(_create(name, config, anyone, peers, no_requests, custom, replicas, as_json))
+    made = _create(name, config, anyone, peers, no_requests, custom, public, replicas, as_json)
+    run_until_stopped(made)
 
 
 @topic.command()
@@ -137,6 +141,7 @@ async def _create(
     publishers: list[str] | None,
     no_requests: bool,
     custom: bool,
+    public: bool,
     replicas: int,
     as_json: bool,
 ) -> None:
@@ -150,11 +155,14 @@ async def _create(
             publishers=ANYONE if anyone else publishers,
             requests=NOBODY if no_requests else ANYONE,
             linking=CUSTOM if custom else LAST_SEEN,
+            public=public,
         )
         line = {"cid": made.cid, "name": made.name, "author": made.author}
         print(msgspec.json.encode(line).decode() if as_json else made.cid, flush=True)
         if replicas:
             await made.stored(replicas)
+        if public:
+            await made.announce()  # it may take longer than the rest, and ends with this process
 
 
 async def _publish(cid: str, config: Path, replicas: int, as_json: bool) -> None:

@@ -81,7 +81,9 @@ class StreamDoor(Protocol):
 class TopicDoor(Protocol):
     """Durable topics of the node."""
 
-    async def create(self, name: str, publishers: Literal["author", "anyone"]) -> TopicShown: ...
+    async def create(
+        self, name: str, publishers: Literal["author", "anyone"], *, public: bool
+    ) -> TopicShown: ...
 
     async def show(self, cid: str) -> TopicShown: ...
 

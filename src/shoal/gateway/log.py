@@ -109,15 +109,18 @@ class Logs:
         node: NodeId,
         keeps: Callable[[StreamId], bool] | None = None,
         *,
+        names: Callable[[StreamId], bool] | None = None,
         topics: bool = False,
     ) -> None:
-        """Of streams, or of topics, by their CIDs, below /topics/{cid}."""
+        """Of streams, or of topics, by their CIDs, below /topics/{cid}. `names` says which are
+        named one by one; all that are kept, unless it is given."""
         self._base = "/topics/{cid}" if topics else "/streams/{id}"
         # Events are found by their authors, whoever published them.
         self._filters = (FROM, TO) if topics else (FROM, TO, PUBLISHER)
         self._store = store
         self._node = node
-        self._keeps = keeps
+        self._keeps = keeps or _never
+        self._names = names or self._keeps
         self._leases = ClientLeases()
         # One at a time, beside the disk thread: a reader of logs must not take the machine over.
         # Short questions do not wait behind pages.
@@ -225,8 +228,9 @@ class Logs:
                 for partition, at in sorted(heads.items())
                 if partition < PARTITIONS_MAX  # the keys of encrypted streams are no content
             }
-            kept = bool(held) or (self._keeps is not None and self._keeps(stream))
-            return json_answer(StreamHeads(show_node_id(self._node), store.log, kept, held))
+            kept = bool(held) or self._keeps(stream)
+            known = bool(heads) or self._names(stream)
+            return json_answer(StreamHeads(show_node_id(self._node), store.log, kept, known, held))
 
     async def _seek(self, request: web.Request) -> web.Response:
         with Explained():
@@ -295,6 +299,10 @@ class Logs:
 
     async def _work(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._asking, work, *arguments)
+
+
+def _never(stream: StreamId) -> bool:
+    return False
 
 
 def _partition(values: Values) -> int:

@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from shoal.base.errors import (
+    ClockWrong,
     NotFound,
     NotPermitted,
     RegistryUnavailable,
@@ -230,5 +231,6 @@ _STATUS: tuple[tuple[type[Exception], type[web.HTTPException]], ...] = (
     (StoreError, web.HTTPServiceUnavailable),
     (RegistryUnavailable, web.HTTPServiceUnavailable),
     (StreamUnavailable, web.HTTPServiceUnavailable),
+    (ClockWrong, web.HTTPServiceUnavailable),
     (SessionReplaced, web.HTTPServiceUnavailable),
 )

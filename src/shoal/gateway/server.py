@@ -66,6 +66,7 @@ class Gateway:
         doors: Doors | None = None,
         disk: StoreDisk | None = None,
         keeps: Callable[[StreamId], bool] | None = None,
+        names: Callable[[StreamId], bool] | None = None,
         topic_logs: Logs | None = None,
         outbox: OutboxDoor | None = None,
         bridge: Bridge | None = None,
@@ -73,9 +74,10 @@ class Gateway:
         extras: Sequence[Extra] = (),
         gauges: Callable[[], Iterable[Gauge]] = tuple,
     ) -> None:
-        """The doors lead into the node; the disk has what this node keeps, and `keeps` says what
-        that is; topic logs are the same of topics; the outbox takes what Spark queries publish;
-        the bridge is told of, and extras are served beside all that; gauges are further metrics."""
+        """The doors lead into the node; the disk has what this node keeps, `keeps` says what that
+        is, and `names` what of it is named one by one; topic logs are the same of topics; the
+        outbox takes what Spark queries publish; the bridge is told of, and extras are served beside
+        all that; gauges are further metrics."""
         doors = doors or Doors()
         self.address = ""
         self.feeds = Feeds()
@@ -89,7 +91,7 @@ class Gateway:
         self._listening: asyncio.Server | None = None
         self._entrance: Entrance | None = None
         self._overview = Overview(host, tracker, self.metrics)
-        self._logs = Logs(None if disk is None else disk.store, host.node, keeps)
+        self._logs = Logs(None if disk is None else disk.store, host.node, keeps, names=names)
         self._topic_logs = topic_logs or Logs(None, host.node, topics=True)
         self._publishing = Publishing(doors.streams)
         self.table = Table(

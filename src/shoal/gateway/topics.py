@@ -1,6 +1,6 @@
 """Durable topics over HTTP.
 
-POST /topics                        {"name": ..., "publishers": "author" or "anyone"}
+POST /topics                        {"name": ..., "publishers": "author" or "anyone", "public": ...}
 GET  /topics/{cid}                  its name and author
 POST /topics/{cid}/events           add an event: the body, as it is
 GET  /topics/{cid}/events?limit=N   events from the newest back, as lines of JSON
@@ -45,6 +45,8 @@ class NewTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Annotated[str, Meta(min_length=1, max_length=256)]
     publishers: Literal["author", "anyone"] = "author"
+    public: bool = False
+    """Search finds it by its name."""
 
 
 class Topics:
@@ -98,7 +100,8 @@ class Topics:
         asked = await read_json(request, NewTopic, QUESTION_BYTES_MAX)
         with Explained():
             Values(request).check_all_known()
-            return json_answer(await self._door.create(asked.name, asked.publishers), 201)
+            made = await self._door.create(asked.name, asked.publishers, public=asked.public)
+            return json_answer(made, 201)
 
     async def _show(self, request: web.Request) -> web.Response:
         with Explained():

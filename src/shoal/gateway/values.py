@@ -10,6 +10,7 @@ from uuid import UUID
 from aiohttp import web
 
 from shoal.base.errors import (
+    ClockWrong,
     HistoryUnavailable,
     NotFound,
     NotPermitted,
@@ -122,6 +123,7 @@ _STATUS: tuple[tuple[type[ShoalError], type[web.HTTPException]], ...] = (
     (UsageError, web.HTTPBadRequest),
     (HistoryUnavailable, web.HTTPServiceUnavailable),
     (StreamUnavailable, web.HTTPServiceUnavailable),
+    (ClockWrong, web.HTTPServiceUnavailable),
     (SessionReplaced, web.HTTPServiceUnavailable),
     (TopicUnavailable, web.HTTPServiceUnavailable),
     (SearchUnavailable, web.HTTPServiceUnavailable),

@@ -152,9 +152,11 @@ class BlockingNode:
 
     # Topics
 
-    def create_topic(self, name: str, *, publishers: Peers | None = None) -> BlockingTopic:
+    def create_topic(
+        self, name: str, *, publishers: Peers | None = None, public: bool = False
+    ) -> BlockingTopic:
         """As Node.create_topic; others may ask."""
-        made = self.node.create_topic(name, publishers=publishers, requests=ANYONE)
+        made = self.node.create_topic(name, publishers=publishers, requests=ANYONE, public=public)
         return BlockingTopic(self._thread, self._wait(made))
 
     def topic(self, cid: AnyCid) -> BlockingTopic:

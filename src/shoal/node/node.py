@@ -17,6 +17,7 @@ from shoal.identity.topics.cid import parse_cid
 from shoal.identity.topics.descriptors import EventLinking
 from shoal.kernel.access import Permission
 from shoal.kernel.contact import Contact
+from shoal.node.clock_guard import ClockGuard
 from shoal.node.credentials import tls_of
 from shoal.node.equivocations import Equivocations
 from shoal.node.held_key import held_key
@@ -109,6 +110,10 @@ class Node(Searching):
         self.host.listeners.append(self._notified)
         self._parts = parts
         self._checks = NodeReadiness(self.host)
+        limit_ns = int(network.node.clock_limit_s * S_NS)
+        disk = None if parts.storage is None else parts.storage.disk
+        self.clock = ClockGuard(self.host, parts.clocks, limit_ns, disk)
+        """Whether the time of day of this node can be believed."""
         self._session = session
         self.host.on_replaced.append(self._session_replaced)
         self._streams: StreamNode | None = parts.streams
@@ -124,6 +129,7 @@ class Node(Searching):
             self._publishing = Publishing(
                 self.host, lambda: self._memberships.machine, self._history
             )
+            self._publishing.clock = self.clock
             if parts.exchange is not None and registry is not None:
                 keys = (parts.exchange, self._history, registry.registry, key, entropy)
                 self.keys = NodeKeys(self.host, *keys, self._publishing.announce)
@@ -133,7 +139,7 @@ class Node(Searching):
         if parts.search is not None:
             self._search = SearchDoors(self.host, parts.search, rng)
             if self._topics is not None:
-                self._topics.on_topic = self._search.announce_topic
+                self._topics.announce_to_all = self._search.announce_topic
 
     # Life
 
@@ -179,7 +185,15 @@ class Node(Searching):
         ]
         if self.registry is not None:
             seen = None if self.storage is None else self.storage.stream_changed
-            self.registry.start(self.host.access_changed, seen)
+            public = None
+            if self._search is not None and self.network.node.key is not None:
+                public = self._search.follow(self.registry, self.id)
+            self.registry.start(
+                self.host.access_changed,
+                seen,
+                None if public is None else public.changed,
+                history=public is not None and self._reads_history,
+            )
         if self.keys is not None:
             named = self.network.node.key if self.home == self.id else None
             self.keys.start(None if named is None else self.network.path(named))
@@ -195,7 +209,7 @@ class Node(Searching):
             delivery = Delivery(
                 self.host, self._memberships.machine, self.history, self._publish_in, self.keys
             )
-            self.outbox.start(delivery, self.host.now_ns, self._permit_publishing)
+            self.outbox.start(delivery, self.host, self.clock, self._permit_publishing)
             self.host.readiness.add("outbox", self.outbox.check)
         if self._topics is not None and self.network.topics is not None:
             self._topics.keep(map(parse_cid, self.network.topics.pinned))
@@ -204,6 +218,16 @@ class Node(Searching):
         if self._search is not None:
             await self._search.door.begin()
         self._begin_checks()
+
+    @property
+    def _reads_history(self) -> bool:
+        """Whether the registry is read from its beginning, to find what was made public before. On
+        a chain that takes long: not for those who are there for a moment."""
+        network = self.network
+        return network.registry is not None and (
+            network.registry.folder is not None
+            or (network.search is not None and not network.search.client)
+        )
 
     def _begin_checks(self) -> None:
         """Say from now on whether each role works."""
@@ -218,6 +242,7 @@ class Node(Searching):
             checks.search(parts.search)
         if self.registry is not None:
             checks.registry(self.registry)
+        self.clock.start()
         checks.start()
 
     async def close(self) -> None:
@@ -235,7 +260,7 @@ class Node(Searching):
                 stack.push_async_callback(self._topics.close)
             if self._history is not None:
                 stack.callback(self._history.close)
-            for part in (self._checks, self.keys, self.topic_logs, self.outbox):
+            for part in (self._checks, self.clock, self.keys, self.topic_logs, self.outbox):
                 if part is not None:
                     stack.push_async_callback(part.close)
 
@@ -259,7 +284,8 @@ class Node(Searching):
     ) -> Stream:
         """A stream of our own: its id is our address and the path. In a registry it is new then,
         and ours alone until something is granted; public: everybody may subscribe. Without one,
-        anybody may do anything. What else is decided, terms say, or the network file."""
+        anybody who knows the id may do anything. Public streams are found by search, others are
+        announced to nobody. What else is decided, terms say, or the network file."""
         if not path.startswith("/"):
             raise UsageError(f"stream path {path!r}: begin with a slash, as in '/city/vehicles'")
         id = parse_stream_id(show_node_id(self.home) + path)
@@ -268,7 +294,10 @@ class Node(Searching):
             await self.registry.create(path, terms, public=public)
         elif terms is not None:
             raise UsageError("terms are kept in a registry: add [registry], or use [[streams]]")
-        return await self._opened(id)
+        stream = await self._opened(id)
+        if public and self.registry is None and self._search is not None:
+            self._search.announce_stream(id, self.partitions.count(id))
+        return stream
 
     async def open_stream(self, id: str) -> Stream:
         """Somebody's stream, by its full id, or our own by its path."""
@@ -341,18 +370,25 @@ class Node(Searching):
         requests: Peers = ANYONE,
         linking: EventLinking = LAST_SEEN,
         sub_topics: Mapping[str, AnyCid | Topic] | None = None,
+        public: bool = False,
     ) -> Topic:
         """A durable topic of our own, in which this node is until its end. Publishers are this
         node alone, shoal.ANYONE, or a list of peer ids; the others may ask, unless `requests` is
-        shoal.NOBODY or a list without them."""
+        shoal.NOBODY or a list without them. A public topic is found by search, by its name;
+        others are found by their CID alone."""
         settings = TopicSettings(publishers, requests, linking, sub_topics)
-        return await make_topic(self.topics, name, settings)
+        announce = self.topics.announce_to_all
+        if public and announce is None:
+            raise UsageError("public: search finds it, and this node has none: add [search]")
+        topic = await make_topic(self.topics, name, settings)
+        if public and announce is not None:
+            announce(topic.id, topic.descriptor)
+        return topic
 
     async def topic(self, cid: AnyCid) -> Topic:
         """Somebody's durable topic, or our own, by its CID."""
         id = cid_of_any("cid", cid)
         found = await self.topics.find(id)
-        self.topics.on_topic(id, found)
         return Topic(self.topics, id, found)
 
     async def fetch_event(self, cid: AnyCid) -> Event:
@@ -399,8 +435,6 @@ class Node(Searching):
             await self.registry.find(id)
             if self.id != self.home:
                 await self.registry.stand_in(id, self.home, self._key.public)
-        if self._search is not None:
-            self._search.announce_stream(id, self.partitions.count(id))
         return Stream(self, id)
 
     def _notified(self, event: Any) -> None:

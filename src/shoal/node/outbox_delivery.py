@@ -84,16 +84,7 @@ class Delivery:
         """Return when a storage node has all of them on disk, and what announced their key, or the
         stream has none. All of one chain, in order; HistoryUnavailable if no storage node answers.
         """
-        first, last = messages[0].id, messages[-1].id
-        command = CountDurable(
-            stream,
-            first.partition,
-            self._node,
-            first.chain,
-            Position(first.timestamp_ms, first.sequence),
-            Position(last.timestamp_ms, last.sequence),
-            len(messages),
-        )
+        command = self._count_of(stream, messages)
         try:
             for signed in announced:  # or nobody could read the rows once we are gone
                 await self._history.keep(stream, signed, 1)
@@ -108,6 +99,25 @@ class Delivery:
                 pause_s = min(2 * pause_s, COUNT_S_MAX)
         except NotKept:
             return
+
+    async def is_unknown(self, stream: StreamId, messages: Sequence[VerifiedMessage]) -> bool:
+        """Whether no storage node has any of them; HistoryUnavailable if none answers."""
+        try:
+            return await self._history.count(self._count_of(stream, messages)) == 0
+        except NotKept:
+            return True
+
+    def _count_of(self, stream: StreamId, messages: Sequence[VerifiedMessage]) -> CountDurable:
+        first, last = messages[0].id, messages[-1].id
+        return CountDurable(
+            stream,
+            first.partition,
+            self._node,
+            first.chain,
+            Position(first.timestamp_ms, first.sequence),
+            Position(last.timestamp_ms, last.sequence),
+            len(messages),
+        )
 
     async def _keep_each(self, stream: StreamId, messages: Sequence[VerifiedMessage]) -> None:
         for begin in range(0, len(messages), KEPT_AT_ONCE):

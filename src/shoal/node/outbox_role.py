@@ -28,15 +28,19 @@ import msgspec
 from shoal.base.errors import ConfigError, ShoalError, UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.outbox_requests import Fingerprint
+from shoal.base.units import MS_NS
 from shoal.identity import Entropy, PrivateKey, read_secret
 from shoal.identity.group_key import GroupKey, Sealer
 from shoal.identity.stream_message import Position
+from shoal.node.clock_guard import ClockGuard
 from shoal.node.network_file import NetworkFile, OutboxSection
 from shoal.node.outbox_delivery import Delivery
 from shoal.node.partitions import Partitions
 from shoal.node.tasks import Tasks
+from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.protocols.streams.publisher import Seal, sign_message
+from shoal.runtime import RuntimeHost
 from shoal.storage.errors import OutboxFull
 from shoal.storage.outbox import Outbox
 from shoal.storage.outbox_types import (
@@ -109,6 +113,7 @@ class OutboxRole:
         self._key = key
         self._partitions = partitions
         self._now_ns: Callable[[], int] = lambda: 0
+        self._clock: ClockGuard | None = None
         self._delivery: Delivery | None = None
         self._permit: Permit | None = None
         self._tasks = Tasks()
@@ -121,9 +126,12 @@ class OutboxRole:
 
     # Life
 
-    def start(self, delivery: Delivery, now_ns: Callable[[], int], permit: Permit) -> None:
+    def start(
+        self, delivery: Delivery, host: RuntimeHost, clock: ClockGuard, permit: Permit
+    ) -> None:
         """The node runs: publish what is left from before."""
-        self._delivery, self._now_ns, self._permit = delivery, now_ns, permit
+        self._delivery, self._now_ns, self._permit = delivery, host.wall_ns, permit
+        self._clock = clock
         self._drain_all()
         self._tasks.start(self._sweep())
 
@@ -162,6 +170,7 @@ class OutboxRole:
         """Decide what a batch is, and begin to publish it."""
         known = await self._do(self.outbox.query_state, query)
         await self._may_publish(StreamId(known.stream))
+        await self._check_clock()
         answer = await self._do(
             self.outbox.seal, query, epoch, batch, attempts, self._now_ns(), fingerprint
         )
@@ -237,9 +246,22 @@ class OutboxRole:
 
     async def _signed(self, delivery: Delivery, number: int, after: int) -> _Part | None:
         """The next part of a query as messages: whenever it is asked for, the same bytes."""
+        await self._check_clock()
         sending = await self._do(self.outbox.begin, number, after, self._now_ns())
         if sending is None:
             return None
+        part = await self._sign(delivery, sending)
+        ahead_ns = sending.first.timestamp_ms * MS_NS - self._now_ns()
+        if ahead_ns > NodeConfig().future_ns and await delivery.is_unknown(
+            sending.stream, part.messages
+        ):
+            # It was begun while the clock was wrong, so everybody has refused it.
+            place = sending.place
+            moved = await self._do(self.outbox.move, number, place, self._now_ns())
+            part = await self._sign(delivery, moved)
+        return part
+
+    async def _sign(self, delivery: Delivery, sending: Sending) -> _Part:
         key = GroupKey.derived(self._key, first_id(self._key.address, sending))
         announced = await delivery.announce(key)
         seal = None if announced is None else Sealer(key).seal
@@ -249,6 +271,8 @@ class OutboxRole:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
+            if self._clock is None or not self._clock.is_settled:
+                continue  # by a wrong time, what is needed would be swept up
             try:
                 while await self._do(self.outbox.sweep, self._now_ns()):
                     await asyncio.sleep(0)
@@ -256,6 +280,11 @@ class OutboxRole:
                 log.error("leftovers cannot be swept up: %s", error)
 
     # Steps
+
+    async def _check_clock(self) -> None:
+        """ClockWrong while rows would get a wrong time: they would have to keep it."""
+        if self._clock is not None:
+            await self._clock.check()
 
     async def _may_publish(self, stream: StreamId) -> None:
         assert self._permit is not None  # it was started

@@ -31,6 +31,7 @@ from shoal.protocols.streams.keys.ring import KeyRing
 from shoal.protocols.streams.keys.vicinity import StreamVicinity
 from shoal.protocols.streams.keys.wire import KeysCodec
 from shoal.protocols.streams.node import StreamNode
+from shoal.protocols.streams.peer_clocks import PeerClocks
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.signalling import Signaller, SignalRelay
@@ -72,6 +73,9 @@ class Parts:
         self.topic_logs: TopicLogs | None = None
         self.search: SearchRole | None = None
         self._disks: dict[int, Disk] = {}
+        own = Contact(key.address)
+        self.clocks = PeerClocks(key.address, partial(_pinned, self.terms, own), rng)
+        self.machines.append(self.clocks)
         if network.tracker is not None:
             policy = partial(_make_policy, self.terms, rng.getrandbits(64))
             self.tracker = Tracker(policy, storage_of=self.terms.storage_of, access=self._table())
@@ -149,6 +153,12 @@ class Parts:
             self.machines.extend(self.topics.machines)
             self.codecs.extend(self.topics.codecs)
             self._disks |= self.topics.disks(self.machines)
+
+
+def _pinned(terms: Terms, own: Contact) -> list[Contact]:
+    """Whose clocks count: trackers and storage nodes that are named by their ids."""
+    contacts = [*terms.trackers(own), *terms.storage_nodes]
+    return list({contact.node: contact for contact in contacts}.values())
 
 
 def _make_policy(terms: Terms, seed: int, stream: StreamId) -> TopologyPolicy:

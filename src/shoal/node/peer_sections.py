@@ -36,6 +36,9 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where it is, for people: a name, as in eu-north-1; the explorer knows where some are."""
     location: tuple[Latitude, Longitude] | None = None
     """Where it is on a map, if the region does not say it."""
+    clock_limit_s: Annotated[float, Meta(gt=0)] = 60.0
+    """A node whose clock differs by more from the trackers and storage nodes that are named here
+    publishes nothing. Nodes refuse messages from more than 60 s ahead."""
     spare_key: bool = False
     """Whether a process that finds the key in use runs under a new one, instead of not at all."""
 

@@ -11,6 +11,7 @@ import msgspec
 from shoal.base.errors import HistoryUnavailable
 from shoal.base.ids import KEYS_PARTITION, MessageId, StreamId
 from shoal.identity.stream_message import KEYS
+from shoal.node.clock_guard import ClockGuard
 from shoal.node.history import NodeHistory, NotKept
 from shoal.node.keys import NodeKeys
 from shoal.node.unkept import UnkeptMessages
@@ -35,6 +36,8 @@ class Publishing:
         """`machine` gives the stream machine, or says why there is none."""
         self.keys: NodeKeys | None = None
         """What they are sealed with, in a network with a registry."""
+        self.clock: ClockGuard | None = None
+        """What says whether they would carry a wrong time."""
         self._host = host
         self._machine = machine
         self._history = history
@@ -91,6 +94,8 @@ class Publishing:
 
     async def _issue(self, command: Publish) -> _Receipt:
         self._host.demand_session()
+        if self.clock is not None:
+            await self.clock.check()
         receipt = _Receipt()
         await self._host.issue(self._machine(), command, receipt)
         return receipt

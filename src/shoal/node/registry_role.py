@@ -46,6 +46,7 @@ READS_AT_ONCE = 64  # a batch of questions to a chain
 UNREAD_MAX = 10_000  # streams whose terms wait to be read: as many as are remembered
 
 StreamSeen = Callable[[StreamId], None]
+Heard = Callable[[Change], None]
 
 log = logging.getLogger("shoal.registry")
 
@@ -91,10 +92,14 @@ class RegistryRole:
         self,
         changed: Callable[[AccessChanged], None],
         stream_seen: StreamSeen | None = None,
+        heard: Heard | None = None,
+        *,
+        history: bool = False,
     ) -> None:
-        """Tell of changes from now on; and of every stream that there is, if somebody listens."""
-        since = None if stream_seen is None else FROM_THE_BEGINNING
-        self._tasks.start(self._follow(changed, stream_seen, since))
+        """Tell of changes from now on; and of every stream that there is, if somebody listens.
+        `heard` is told what changed, with history also what changed before."""
+        since = None if stream_seen is None and not history else FROM_THE_BEGINNING
+        self._tasks.start(self._follow(changed, stream_seen, heard, since))
 
     async def close(self) -> None:
         """Let go of the chain."""
@@ -190,6 +195,7 @@ class RegistryRole:
         self,
         changed: Callable[[AccessChanged], None],
         stream_seen: StreamSeen | None,
+        heard: Heard | None,
         since: int | None,
     ) -> None:
         while True:
@@ -202,6 +208,8 @@ class RegistryRole:
                             listed = await self.registry.nodes(Directory.STORAGE_NODES)
                             self.terms.list_storage(listed)
                     await self._outdate(change, stream_seen)
+                    if heard is not None:
+                        heard(change)
                     changed(_told(change))
             except RegistryUnavailable as error:
                 log.warning("what happened before is not known yet: %s", error)

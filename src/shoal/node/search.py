@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
@@ -72,7 +72,7 @@ class NodeSearch:
         self._left = asyncio.Event()
         self._tokens: dict[Token, None] = {}
         self._tasks = Tasks()
-        self.start: Callable[[Coroutine[Any, Any, None]], object] = self._tasks.start
+        self.start: Callable[[Coroutine[Any, Any, None]], Awaitable[None]] = self._tasks.start
         self._running = False
         self._closed = False
         host.listeners.append(self._notified)

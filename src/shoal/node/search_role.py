@@ -2,7 +2,8 @@
 
 Whoever names nobody under [[search.bootstrap]], and no web cache, is the first of its network: it
 begins one of its own, and meets those whom its host cache names from there. If they live, it moves
-over to them; if not, it is there for others. Everybody else enters through whomever it knows.
+over to them; if not, it is there for others. Everybody else enters through whomever it knows. Of
+the bootstrap nodes of one list, if none has a place, the one with the lowest id begins the network.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class SearchRole:
         self.section = section
         self.codec = SearchCodec()
         named = [entry.contact() for entry in section.bootstrap]
+        founders = [contact.node for contact in named]
         named = [contact for contact in named if contact.node != key.address]
         cached = [contact for contact in cached if contact.node != key.address]
         first = not named and section.web_cache is None and not section.client
@@ -57,7 +59,12 @@ class SearchRole:
         self.later = cached if first else []
         """Whom it looks for once it has begun a network of its own."""
         self.machine = SearchNode(
-            key, self.bootstrap, rng, _search_config(section), client=section.client
+            key,
+            self.bootstrap,
+            rng,
+            _search_config(section),
+            client=section.client,
+            founders=founders if key.address in founders else (),
         )
         self.host_cache = None if section.host_cache is None else network.path(section.host_cache)
         self.local = is_local(network.node.listen)

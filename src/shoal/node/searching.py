@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from random import Random
 from typing import Any
 
 from shoal.base.errors import UsageError
-from shoal.base.ids import StreamId
-from shoal.identity.topics.cid import Cid
+from shoal.base.ids import NodeId, StreamId
+from shoal.identity.topics.cid import Cid, show_cid
 from shoal.identity.topics.descriptors import TopicDescriptor
-from shoal.node.announcements import Announcements
+from shoal.node.announcements import Announcements, PublicStreams
 from shoal.node.documents import NodeDocuments, PublishedDocument
 from shoal.node.found import FoundDocument, Hit, Sighting, found_as
 from shoal.node.measure import Measure
+from shoal.node.registry_role import RegistryRole
 from shoal.node.search import NodeSearch
 from shoal.node.search_results import (
     CONFIDENCE_DEFAULT,
@@ -49,14 +50,24 @@ class SearchDoors:
         self._announces = role.section.announce
 
     def announce_stream(self, id: StreamId, partitions: int) -> None:
-        """Have a stream found, unless the network file says otherwise."""
+        """Have a public stream found, unless the network file says otherwise."""
         if self._announces:
             self._announcements.stream(id, partitions)
 
-    def announce_topic(self, id: Cid, topic: TopicDescriptor) -> None:
-        """Have a topic found, unless the network file says otherwise."""
-        if self._announces:
-            self._announcements.topic(id, topic)
+    def announce_topic(self, id: Cid, topic: TopicDescriptor | None) -> Awaitable[None] | None:
+        """Have a public topic found, unless the network file says otherwise; None: no more."""
+        if topic is None:
+            return self._announcements.withdraw(show_cid(id))
+        return self._announcements.topic(id, topic) if self._announces else None
+
+    def follow(self, registry: RegistryRole, owner: NodeId) -> PublicStreams | None:
+        """Have those streams found that the registry shows to everybody, unless the network file
+        says otherwise."""
+        if not self._announces:
+            return None
+        streams = PublicStreams(owner, registry, self._announcements)
+        self.door.start(streams.run())
+        return streams
 
 
 class Searching:

@@ -92,6 +92,8 @@ class StorageRole:
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}
+        ids = [settings.id for settings in terms.network.streams if settings.id != ANY_STREAM]
+        self._named = dict.fromkeys(map(parse_stream_id, ids))
         self._topics: dict[Cid, TopicDescriptor] = {}
         self._host: RuntimeHost | None = None
         self._join: Join | None = None
@@ -118,6 +120,10 @@ class StorageRole:
             contacts = self._terms.storage_of(stream)
             known = self._known[stream] = any(c.node == self._node for c in contacts)
         return known
+
+    def names(self, stream: StreamId) -> bool:
+        """Whether the network file or the registry names a stream, and not only "*" covers it."""
+        return stream in self._named or self._terms.known(stream) is not None
 
     def peers_of(self, stream: StreamId) -> tuple[Contact, ...]:
         """The storage nodes of a stream. Of topics nobody is named: all that the network file lists
@@ -150,9 +156,8 @@ class StorageRole:
             for stream in dict.fromkeys(stream for stream, _ in self.store.places()):
                 host.command(self.sync, FollowStream(stream))
             return
-        named = [s.id for s in self._terms.network.streams if s.id != ANY_STREAM]
         held = [stream for stream, _ in self.store.places()]
-        for stream in [*map(parse_stream_id, named), *held, *self._terms.streams]:
+        for stream in [*self._named, *held, *self._terms.streams]:
             self.keep(stream)
 
     def keep(self, stream: StreamId) -> None:
@@ -183,7 +188,12 @@ class StorageRole:
         problem = self.disk.problem
         if problem is not None:
             return f"nothing can be stored: {problem}"
-        return self.store.damage.problem
+        if self.store.retention_waits:
+            return (
+                "messages have expired by the system clock alone, and it was set not long ago, or"
+                " is off: they stay until it is right. Set the clock"
+            )
+        return self.problem
 
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:

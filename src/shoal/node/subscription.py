@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from time import time_ns
+from time import monotonic_ns
 from typing import TYPE_CHECKING
 
 from shoal.base.bounded_queue import BoundedQueue
@@ -83,7 +83,7 @@ class Subscription:
         """It is this message's turn."""
         if self._waiting is None or self._keys is None:
             self._put(arrived)
-        elif self._waiting.take(arrived.message, arrived, time_ns()):
+        elif self._waiting.take(arrived.message, arrived, monotonic_ns()):
             self._keys.want(arrived.message)
             self._wait_on()
 
@@ -109,7 +109,7 @@ class Subscription:
     def _look(self) -> None:
         """Keys have come, or time has passed."""
         if self._waiting is not None:
-            self._waiting.look(time_ns())
+            self._waiting.look(monotonic_ns())
             self._wait_on()
 
     def _wait_on(self) -> None:
@@ -122,7 +122,7 @@ class Subscription:
         self._keys.listeners.pop(self._look, None)
         if next_ns is not None and not self._closed:
             self._keys.listeners[self._look] = None
-            delay_s = max(0.0, (next_ns - time_ns()) / S_NS)
+            delay_s = max(0.0, (next_ns - monotonic_ns()) / S_NS)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._look)
 
     # History

@@ -72,6 +72,11 @@ class Terms:
             return self.network.trackers_of(own)
         return self._listed
 
+    @property
+    def storage_nodes(self) -> tuple[Contact, ...]:
+        """Those that the registry or the network file lists."""
+        return tuple(self._storage.values())
+
     def partitions(self, stream: StreamId) -> int:
         """How many a stream has."""
         terms = self._known.get(stream)

@@ -130,6 +130,24 @@ class Topic:
         settings = TopicSettings(publishers, requests, linking, sub_topics)
         return await _add(self._topics, self.name, meta, settings, self.id)
 
+    async def announce(self) -> None:
+        """Have everybody find it by search, as a document of kind `topic` with its name and CID, as
+        long as this node runs. Only its author can, in a node with [search]."""
+        await self._tell_all(self.descriptor)
+
+    async def withdraw(self) -> None:
+        """Have it found by its CID alone, again."""
+        await self._tell_all(None)
+
+    async def _tell_all(self, descriptor: TopicDescriptor | None) -> None:
+        if self.descriptor.author != self._topics.author:
+            raise UsageError(f"topic {self.cid} is of {self.author}: only its author announces it")
+        if self._topics.announce_to_all is None:
+            raise UsageError("this node is not in the search network: add [search] to its file")
+        work = self._topics.announce_to_all(self.id, descriptor)
+        if work is not None:
+            await work
+
     async def pin(self) -> None:
         """Keep all that this node has or gets of it, whatever the limits in [topics] say."""
         await self._topics.pin(self.id, pinned=True)

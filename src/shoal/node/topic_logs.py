@@ -126,7 +126,9 @@ class TopicLogs:
         kept = []
         for event in events:
             created_ms = event.descriptor.metadata.created_ms
-            if not 0 <= created_ms * MS_NS <= now_ns + FUTURE_NS:
+            # What is left out now does not come again: a clock set back leaves out nothing.
+            latest_ns = max(now_ns, self.store.certain_ns or 0) + FUTURE_NS
+            if not 0 <= created_ms * MS_NS <= latest_ns:
                 self.left_out += 1
                 log.warning("event %s is left out: it is of %s", event.cid, event.created)
             elif created_ms >= horizon_ms:

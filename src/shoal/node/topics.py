@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from shoal.base.errors import NotFound, ShoalError, TopicUnavailable, UsageError
@@ -98,6 +98,9 @@ class Source(_Question):
         """The node is closed."""
 
 
+AnnounceTopic = Callable[[Cid, TopicDescriptor | None], Awaitable[None] | None]
+
+
 class NodeTopics:
     """Topics of one running node."""
 
@@ -114,8 +117,8 @@ class NodeTopics:
         self._tasks = Tasks()
         self.start = self._tasks.start
         self._closed = False
-        self.on_topic: Callable[[Cid, TopicDescriptor], None] = lambda id, topic: None
-        """Hears of topics that are made or opened here."""
+        self.announce_to_all: AnnounceTopic | None = None
+        """Has a topic of ours found by search, in a node with search; no descriptor: no more."""
         host.listeners.append(self._notified)
 
     # Life
@@ -158,9 +161,7 @@ class NodeTopics:
 
     async def announce(self, meta: Cid, topic: TopicDescriptor) -> None:
         """Tell those who follow the meta topic of a new version, or of the first."""
-        block = encode_descriptor(topic)
-        self.on_topic(cid_of(block), topic)
-        await self.publish(meta, block)
+        await self.publish(meta, encode_descriptor(topic))
 
     async def topic_stored(self, id: Cid, topic: TopicDescriptor, replicas: int) -> int:
         """Wait until so many others keep a topic."""
@@ -325,13 +326,12 @@ class NodeTopics:
     async def _keep(self, topic: Cid) -> None:
         while True:
             try:
-                descriptor = await self.subscribe(Source(topic), BEGINNING, credit=0)
+                await self.subscribe(Source(topic), BEGINNING, credit=0)
                 await self.pin(topic, pinned=True)
             except ShoalError as error:
                 log.warning("a pinned topic is not kept yet: %s", error)
                 await asyncio.sleep(KEEP_RETRY_S)
             else:
-                self.on_topic(topic, descriptor)
                 return
 
     def _notified(self, event: Any) -> None:

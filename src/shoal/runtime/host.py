@@ -51,7 +51,7 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
-from shoal.kernel.wall import ReadsWall
+from shoal.kernel.wall import ReadsWall, WallClock
 from shoal.runtime.clock import Clock
 from shoal.runtime.dialler import Dialler
 from shoal.runtime.disk import DiskThread
@@ -104,6 +104,9 @@ class RuntimeHost(Host):
         """Told of it, once."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock(self.wall_stepped)
+        self.wall = WallClock()
+        """The time of day, for this node's other parts."""
+        self._walls.append(self.wall)
         if isinstance(disk, ReadsWall):
             self._walls.append(disk.wall)
         self._rng = rng
@@ -128,7 +131,7 @@ class RuntimeHost(Host):
         self._doors: list[Listener] = []
         self._dialler = Dialler((), rng)
         self._running = False
-        self._room = Room()
+        self._room = Room(lambda: len(self.connections), self._loop.time)
 
     # Life
 
@@ -179,6 +182,10 @@ class RuntimeHost(Host):
 
     def now_ns(self) -> int:
         return self._clock.now_ns()
+
+    def wall_ns(self) -> int:
+        """The time of day, in Unix nanoseconds."""
+        return self.wall.read(self.now_ns())
 
     def set_timer(self, slot: int, key: Hashable, delay_ns: int) -> None:
         if self._running:

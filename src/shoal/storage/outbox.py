@@ -15,10 +15,12 @@ one eighth of the room. One batch at a time, the holder, may use all the rest un
 given up; so it can always be completed, and the others wait for it.
 
 There is one chain per query and partition of the stream, and sealing gives every row its place in
-it. The messages are not written down: what is signed follows from what is, byte for byte, as
-signatures are deterministic. So whatever was sent before a crash is sent again as it was. Only a
-part of which nothing can have been sent may still move, to a later time: nodes refuse messages
-older than some minutes, and the network may have been out of reach for longer.
+it. A chain that has come far ahead of the clock, by a wrong reading, ends, and goes on under the
+next name: its own with a number, 2 and up. The messages are not written down: what is signed
+follows from what is, byte for byte, as signatures are deterministic. So whatever was sent before a
+crash is sent again as it was. Only a part of which nothing can have been sent may still move, to a
+later time: nodes refuse messages older than some minutes, and the network may have been out of
+reach for longer.
 
 Not for several threads at once: its owner has one.
 """
@@ -64,6 +66,7 @@ from shoal.storage.outbox_sending import (
     begin_part,
     begin_restored,
     drop_part,
+    go_on,
     next_part,
     position_after,
 )
@@ -282,15 +285,29 @@ class Outbox:
             return None
         key, sealed = found
         if not sealed.begun:
-            stale_ns = self.config.stale_ns
-            sealed = self._file.write(
-                lambda txn: begin_part(self._file, txn, key, sealed, now_ns, stale_ns)
-            )
+            sealed = self._place(key, sealed, now_ns)
+        return self._sending(query, key, sealed)
+
+    def move(self, query: int, place: int, now_ns: int) -> Sending:
+        """A part that was begun with a time far ahead of the clock, and that nobody has, gets
+        another place: where it was everybody would refuse it."""
+        key = sealed_key(query, place)
+        sealed = self._file.read(lambda txn: self._file.get(txn, self._file.sealed, key, Sealed))
+        assert sealed is not None  # it waits
+        return self._sending(query, key, self._place(key, sealed, now_ns))
+
+    def _place(self, key: bytes, sealed: Sealed, now_ns: int) -> Sealed:
+        stale_ns = self.config.stale_ns
+        return self._file.write(
+            lambda txn: begin_part(self._file, txn, key, sealed, now_ns, stale_ns)
+        )
+
+    def _sending(self, query: int, key: bytes, sealed: Sealed) -> Sending:
         name = self._names[query]
         stream = StreamId(self._file.read(self._known, name).stream)
         rows = self._file.read(lambda txn: self._file.get_rows(txn, sealed.part))
         place, partition = sealed_of(key)[1], sealed.part.partition
-        chain = self._chain(name)
+        chain = self._chain(name, sealed.chain)
         return Sending(query, place, stream, chain, partition, sealed.first, sealed.previous, rows)
 
     def done(self, query: int, place: int) -> None:
@@ -420,11 +437,12 @@ class Outbox:
             for part in self._take_staged(txn, query, batch, attempt):
                 key = chain_key(query.number, part.partition)
                 head = heads.get(part.partition) or file.get(txn, file.chains, key, Head) or Head()
+                go_on(head, now_ns)
                 first = position_after(head.given, now_ns)
                 head.given = Position(first.timestamp_ms, first.sequence + part.count - 1)
                 heads[part.partition] = head
                 at = sealed_key(query.number, query.place)
-                file.put(txn, file.sealed, at, Sealed(part, batch, first))
+                file.put(txn, file.sealed, at, Sealed(part, batch, first, chain=head.chain))
                 query.place += 1
                 parts.append(part)
         for partition, head in heads.items():
@@ -548,8 +566,9 @@ class Outbox:
         """Queries of which there is something left, by number."""
         return {*self._waiting, *(query for query, _, _ in self._staged)}
 
-    def _chain(self, name: str) -> str:
-        return hashlib.sha256(self._file.id + name.encode()).hexdigest()[:16]
+    def _chain(self, name: str, number: int) -> str:
+        first = hashlib.sha256(self._file.id + name.encode()).hexdigest()[:16]
+        return first if number == 1 else f"{first}.{number}"
 
 
 def _check_not_older(name: str, query: Query, batch: int) -> None:

@@ -97,6 +97,9 @@ class Sealed(msgspec.Struct, array_like=True, frozen=True):
     """Some of it may have been sent: from here on its place in the chain never changes."""
     previous: Position | None = None
     """The row before the first one, once it has begun."""
+    chain: int = 1
+    """The number of its chain, of those that the query had in this partition one after the other.
+    """
 
 
 class Head(msgspec.Struct, array_like=True):
@@ -106,6 +109,11 @@ class Head(msgspec.Struct, array_like=True):
     """The last position that was given to a row."""
     sent: Position | None = None
     """The last one that may have been sent."""
+    chain: int = 1
+    """Its number. A chain that has come far ahead of the clock, by a wrong reading, ends; the next
+    one goes on from here."""
+    ended: Position | None = None
+    """Where the chain before it ended."""
 
 
 Rows = list[tuple[int, bytes]]

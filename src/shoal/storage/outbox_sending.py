@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import Position
+from shoal.protocols.streams.config import CHAIN_AHEAD_NS
 from shoal.storage.layout import Txn
 from shoal.storage.outbox_file import (
     Head,
@@ -31,14 +32,16 @@ def begin_part(
     at = chain_key(sealed_of(key)[0], sealed.part.partition)
     head = file.get(txn, file.chains, at, Head)
     assert head is not None  # its batch was sealed
+    go_on(head, now_ns)
     first, sent = sealed.first, head.sent
     is_stale = now_ns - first.timestamp_ms * MS_NS > stale_ns
-    if is_stale or (sent is not None and first <= sent):
+    is_elsewhere = sealed.chain != head.chain or is_ahead(first, now_ns)
+    if is_stale or is_elsewhere or (sent is not None and first <= sent):
         first = position_after(sent, now_ns)
     head.sent = Position(first.timestamp_ms, first.sequence + sealed.part.count - 1)
     head.given = head.sent if head.given is None else max(head.given, head.sent)
     file.put(txn, file.chains, at, head)
-    begun = Sealed(sealed.part, sealed.batch, first, True, sent)
+    begun = Sealed(sealed.part, sealed.batch, first, True, sent, head.chain)
     file.put(txn, file.sealed, key, begun)
     return begun
 
@@ -49,8 +52,25 @@ def begin_restored(file: OutboxFile, txn: Txn) -> None:
     its place, and keep it once."""
     for key, sealed in list(file.after(txn, file.sealed, b"", b"", Sealed)):
         if not sealed.begun:
-            begin_part(file, txn, key, sealed, now_ns=0, stale_ns=0)
+            # Judged at the time of its own place, which is then neither late nor ahead.
+            at_ns = sealed.first.timestamp_ms * MS_NS
+            begin_part(file, txn, key, sealed, now_ns=at_ns, stale_ns=0)
     file.settle_restored(txn)
+
+
+def is_ahead(position: Position, now_ns: int) -> bool:
+    """Whether a position is so far ahead of the clock that nodes may refuse it."""
+    return position.timestamp_ms * MS_NS - now_ns > CHAIN_AHEAD_NS
+
+
+def go_on(head: Head, now_ns: int) -> None:
+    """Have a chain whose positions can be used now: what was given too far ahead, and not sent, is
+    given anew; a chain that was sent too far ahead ends, and the next one begins."""
+    if head.sent is not None and is_ahead(head.sent, now_ns):
+        head.ended, head.given, head.sent = head.sent, None, None
+        head.chain += 1
+    if head.given is not None and is_ahead(head.given, now_ns):
+        head.given = head.sent
 
 
 def drop_part(file: OutboxFile, txn: Txn, key: bytes) -> Part:

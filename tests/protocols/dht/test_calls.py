@@ -13,12 +13,12 @@ from shoal.base.ids import NodeId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, OpenLink, Send, SetTimer
 from shoal.kernel.records import Rejected
-from shoal.protocols.dht.calls import CALLS, Calls
+from shoal.protocols.dht.calls import CALLS, SLOW, Calls
 from shoal.protocols.dht.config import DhtConfig
 from shoal.protocols.dht.messages import Nodes, Ping, Pong
 from tests.support.dht import contact
 
-CONFIG = DhtConfig(call_timeout_ns=10)
+CONFIG = DhtConfig(call_timeout_ns=10, slow_ns=6)
 BOB, EVE = contact(1), contact(2)
 
 
@@ -81,6 +81,34 @@ def test_silence_is_a_failure_and_an_answer_after_it_is_late() -> None:
     assert asking.calls.answered(BOB.node, Pong(1), 11) == [Rejected(BOB.node, "unasked-answer")]
 
 
+def test_who_lets_a_question_wait_is_slow_until_it_answers() -> None:
+    asking, gone_on = Asking(), list[int]()
+
+    def go_on(now_ns: int) -> list[Effect]:
+        gone_on.append(now_ns)
+        return []
+
+    def ask(peer: Contact, now_ns: int) -> list[Effect]:
+        return asking.calls.ask(peer, Ping, (), asking.then, now_ns, go_on)
+
+    assert SetTimer(SLOW, 6) in ask(BOB, 0)
+    ask(EVE, 2)
+    asking.calls.link_opened(BOB.node)
+    asking.calls.link_opened(EVE.node)
+    assert asking.calls.slow_tick(6) == [SetTimer(SLOW, 2)]
+    assert (gone_on, asking.answers) == ([6], []), "its answer still counts"
+    asking.calls.answered(EVE.node, Pong(2), 7)
+    assert asking.calls.slow_tick(8) == []
+    assert [asking.calls.is_slow(one.node) for one in (BOB, EVE)] == [True, False]
+    asking.calls.tick(10)
+    assert asking.answers == [Pong(2), None]
+    assert asking.calls.is_slow(BOB.node)
+    ask(BOB, 11)
+    asking.calls.answered(BOB.node, Pong(3), 12)
+    assert not asking.calls.is_slow(BOB.node)
+    assert gone_on == [6]
+
+
 def test_a_link_that_goes_is_opened_once_more() -> None:
     asking = Asking()
     asking.ping()
@@ -116,7 +144,8 @@ class CallStory(RuleBasedStateMachine):
         super().__init__()
         self.calls = Calls(CONFIG, lambda peer, now_ns: [], lambda node: None)
         self.now_ns = 0
-        self.timer_ns: int | None = None
+        self.timers_ns: dict[str, int] = {}
+        self.gone_on: list[int] = []
         self.up: dict[NodeId, None] = {}
         self.dialling: dict[NodeId, None] = {}
         self.asked = 0
@@ -126,7 +155,8 @@ class CallStory(RuleBasedStateMachine):
     def do(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, SetTimer):
-                self.timer_ns = self.now_ns + effect.delay_ns
+                assert isinstance(effect.key, str)
+                self.timers_ns[effect.key] = self.now_ns + effect.delay_ns
             elif isinstance(effect, OpenLink):
                 assert effect.contact.node not in self.up
                 assert effect.contact.node not in self.dialling
@@ -142,13 +172,23 @@ class CallStory(RuleBasedStateMachine):
 
         return ended
 
-    def begin(self, peer: Contact, again: bool) -> list[Effect]:
+    def begin(self, peer: Contact, again: bool, impatient: bool = False) -> list[Effect]:
         self.asked += 1
-        return self.calls.ask(peer, Ping, (), self.then(self.asked, again), self.now_ns)
+        number = self.asked
 
-    @rule(number=st.integers(1, 3), again=st.booleans())
-    def ask(self, number: int, again: bool) -> None:
-        self.do(self.begin(contact(number), again))
+        def go_on(now_ns: int) -> list[Effect]:
+            assert number not in self.ended
+            assert self.calls.is_slow(peer.node)
+            self.gone_on.append(number)
+            return self.begin(contact(1 + number % 3), False)
+
+        then = self.then(number, again)
+        args = (peer, Ping, (), then, self.now_ns)
+        return self.calls.ask(*args, go_on) if impatient else self.calls.ask(*args)
+
+    @rule(number=st.integers(1, 3), again=st.booleans(), impatient=st.booleans())
+    def ask(self, number: int, again: bool, impatient: bool) -> None:
+        self.do(self.begin(contact(number), again, impatient))
 
     @precondition(lambda self: self.dialling)
     @rule(data=st.data(), success=st.booleans())
@@ -178,15 +218,18 @@ class CallStory(RuleBasedStateMachine):
     @rule(passed_ns=st.integers(1, 12))
     def time_passes(self, passed_ns: int) -> None:
         end_ns = self.now_ns + passed_ns
-        while self.timer_ns is not None and self.timer_ns <= end_ns:
-            self.now_ns, self.timer_ns = self.timer_ns, None
-            self.do(self.calls.tick(self.now_ns))
+        while due := [(at, key) for key, at in self.timers_ns.items() if at <= end_ns]:
+            self.now_ns, key = min(due)
+            del self.timers_ns[key]
+            tick = self.calls.tick if key == CALLS else self.calls.slow_tick
+            self.do(tick(self.now_ns))
         self.now_ns = end_ns
 
     @invariant()
     def every_question_ends_once(self) -> None:
         self.calls.check_invariants()
         assert len(set(self.ended)) == len(self.ended)
+        assert len(set(self.gone_on)) == len(self.gone_on)
         assert len(self.ended) + len(self.calls) == self.asked
 
     def teardown(self) -> None:

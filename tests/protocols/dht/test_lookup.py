@@ -39,7 +39,7 @@ def walk(lookup: Lookup, tables: dict[NodeId, RoutingTable], rng: Random) -> Non
     while True:
         under_way += lookup.next()
         lookup.check_invariants()
-        if lookup.finished:
+        if lookup.finished():
             return
         assert under_way, "it waits for nothing"
         one = under_way.pop(rng.randrange(len(under_way)))
@@ -103,7 +103,7 @@ def test_names_of_nobody_discredit_who_gave_them() -> None:
     while chosen := lookup.next():
         asked += 1
         lookup.failed(chosen[0].node)
-    assert lookup.finished
+    assert lookup.finished()
     assert asked == 6  # of 20
     assert lookup.closest(20) == [liar]
 
@@ -139,13 +139,13 @@ def test_it_is_bounded_in_hops_and_questions() -> None:
         for one in chosen:
             wide.failed(one.node)
     assert wide.asked == 7
-    assert wide.finished
+    assert wide.finished()
 
 
 def test_a_search_without_anybody_is_over_at_once() -> None:
     lookup = Lookup(TARGET, ME, [contact(0), Contact(peer_id(4))], CONFIG)
     assert lookup.next() == []
-    assert lookup.finished
+    assert lookup.finished()
     assert lookup.reach == 0
 
 

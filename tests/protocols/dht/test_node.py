@@ -339,6 +339,22 @@ def test_joining_asks_the_bootstrap_until_it_answers() -> None:
     assert bench.host.notified == [DhtReady(1)]
 
 
+def test_a_node_that_others_enter_through_works_alone_and_goes_on_asking() -> None:
+    own = Contact(ME, ("ws://10.9.9.9:1",))
+    bench = DhtBench(None, own, BOB)
+    assert bench.host.dialled == [BOB]
+    assert not bench.machine.ready
+    bench.host.dial_failed(BOB.node, "refused")
+    assert bench.machine.ready
+    bench.host.advance(10 * S_NS)
+    assert len(bench.host.dialled) > 1
+    bench.meet(BOB)
+    asked = bench.sent_to(BOB)[0]
+    bench.says(BOB, Nodes(asked.request, ()))
+    assert len(bench.machine.table) == 1
+    assert bench.host.notified == [DhtReady(0)], "said once"
+
+
 def test_the_oldest_of_a_full_bucket_is_asked_whether_it_lives() -> None:
     config = DhtConfig(k=1, ping_quiet_ns=0)
     bench = DhtBench(config)

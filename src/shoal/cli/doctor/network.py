@@ -16,6 +16,7 @@ import msgspec
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import show_node_id
+from shoal.base.units import MS_NS, S_NS
 from shoal.cli.doctor.findings import Finding, ok, problem, warning
 from shoal.cli.stream_overlay import API_KEY
 from shoal.identity import PrivateKey, SystemEntropy
@@ -24,6 +25,9 @@ from shoal.node.credentials import key_of
 from shoal.node.network_file import GatewaySection, NetworkFile
 from shoal.node.session_file import read_session
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.messages import AskTime, TellTime
+from shoal.protocols.streams.peer_clocks import ClockConfig, median
+from shoal.protocols.streams.wire import StreamsCodec
 from shoal.registry.chain import Block
 from shoal.runtime.readiness import Readiness
 from shoal.storage.checking import newest_rows
@@ -180,8 +184,75 @@ def _ask_roles(section: GatewaySection) -> list[Finding]:
     ]
 
 
+class _ToldTime(_Deaf):
+    """Hears what time it is at the other end."""
+
+    def __init__(self) -> None:
+        self.told: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def frames_received(self, link: Link, frames: Sequence[Frame]) -> None:
+        codec = StreamsCodec()
+        for number, payload in frames:
+            if number != codec.number or self.told.done():
+                continue
+            try:
+                message = codec.decode(payload)
+            except ShoalError:
+                continue
+            if isinstance(message, TellTime):
+                self.told.set_result(message.wall_ms * MS_NS)
+
+
+async def _ahead_of(contact: Contact) -> int | None:
+    """By how many nanoseconds this machine's clock is ahead; None: no answer."""
+    entropy = SystemEntropy()
+    credentials = Credentials(PrivateKey.generate(entropy), entropy, ("doctor",))
+    for address in contact.addresses:
+        hears = _ToldTime()
+        transport = WebSocketTransport(credentials, hears)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                link = await transport.dial(address, contact.node)
+                codec, begin_ns = StreamsCodec(), time.monotonic_ns()
+                link.send(codec.number, codec.encode(AskTime(1)))
+                told_ns = await hears.told
+                return time.time_ns() - told_ns - (time.monotonic_ns() - begin_ns) // 2
+        except (DialFailed, TimeoutError):
+            continue  # `peers` says so
+        finally:
+            await transport.close()
+    return None
+
+
+async def pinned_clocks(network: NetworkFile) -> Finding | None:
+    """This machine's clock beside those of trackers and storage nodes, as a node compares it: None
+    if none answers."""
+    entries = {entry.id: entry for entry in (*network.trackers, *network.storage_nodes)}
+    contacts = [entry.contact() for entry in entries.values()][: ClockConfig().peers_max]
+    answers = await asyncio.gather(*map(_ahead_of, contacts))
+    ahead_ns = median([answer for answer in answers if answer is not None])
+    if ahead_ns is None:
+        return None
+    answered = sum(answer is not None for answer in answers)
+    ahead_s, of = ahead_ns / S_NS, f"{answered} trackers and storage nodes that answered"
+    said = f"{abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the median of {of}"
+    remedy = (
+        "set this machine's clock, as `timedatectl set-ntp true` does; if theirs is wrong, set"
+        " theirs, or raise clock_limit_s under [node]"
+    )
+    if abs(ahead_s) > network.node.clock_limit_s:
+        return problem("clock", f"{said}: a node publishes nothing with it", remedy)
+    if abs(ahead_s) > SKEW_OK_S:
+        return warning("clock", said, remedy)
+    return ok("clock", f"as those of {of}, by their median")
+
+
 async def clocks(network: NetworkFile) -> AsyncIterator[Finding]:
-    """This machine's clock beside those of the trackers that have a gateway."""
+    """This machine's clock beside those of trackers and storage nodes, and of the trackers that
+    have a gateway."""
+    compared = await pinned_clocks(network)
+    if compared is not None:
+        yield compared
     for entry in network.trackers:
         if entry.gateway is not None:
             yield await asyncio.to_thread(clock_of, entry.gateway)

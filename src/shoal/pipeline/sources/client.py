@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, TypeVar
@@ -120,6 +120,7 @@ class LogServers:
     def __init__(self, options: SourceOptions, patience_s: float | None = None) -> None:
         """As patient as the options say, unless told otherwise."""
         self.stream = options.stream
+        self._allow_missing = options.allow_missing
         headers = authorization(options.token)
         self._servers = [LogServer(a, options.path, headers) for a in options.servers]
         self._patience_s = options.patience_s if patience_s is None else patience_s
@@ -134,7 +135,8 @@ class LogServers:
             server.close()
 
     def heads(self) -> list[StreamHeads]:
-        """What each server has that answers; NotFound if none of them keeps the stream."""
+        """What each server has that answers; NotFound if none of them knows the stream, and the
+        options do not allow that. A server that does not answer may know it, and is waited for."""
 
         def all_at_once() -> list[StreamHeads] | None:
             now_s = time.monotonic()
@@ -142,17 +144,34 @@ class LogServers:
             with ThreadPoolExecutor(len(asked)) as threads:
                 answers = list(threads.map(_heads_or_problem, asked))
             problems.update(zip((s.address for s in asked), answers, strict=True))
-            return [answer for answer in answers if isinstance(answer, StreamHeads)] or None
+            found = [answer for answer in answers if isinstance(answer, StreamHeads)]
+            if self._allow_missing or any(answer.known for answer in found):
+                return found or None
+            certain = [a for a in answers if isinstance(a, StreamHeads | NotFound)]
+            if len(certain) == len(self._servers):
+                raise self._missing(found)
+            for answer, server in zip(answers, asked, strict=True):
+                if isinstance(answer, StreamHeads):
+                    problems[server.address] = f"it knows no such {self._kind}"
+            return None
 
         problems: dict[str, Any] = {}
-        heads = self._patiently("what they have", all_at_once, problems)
-        if not any(answer.kept for answer in heads):
-            asked = ", ".join(server.address for server in self._servers)
-            raise NotFound(
-                f"no server keeps {self._kind} {self.stream} (asked: {asked}): name one that does;"
-                f" a {self._kind} is kept where {self._kept_by} in the network file says so"
+        return self._patiently("what they have", all_at_once, problems)
+
+    def _missing(self, heads: Sequence[StreamHeads]) -> NotFound:
+        asked = ", ".join(server.address for server in self._servers)
+        if any(answer.kept for answer in heads):
+            return NotFound(
+                f"there is no {self._kind} {self.stream}: the servers keep any {self._kind}, and"
+                f" none ever had a message of this one (asked: {asked}). Look at its name; or set"
+                " allowMissing to true, if its first message is still to come: then it is empty,"
+                " and a streaming query waits for it"
             )
-        return heads
+        return NotFound(
+            f"no server keeps {self._kind} {self.stream} (asked: {asked}): look at its name, and"
+            f" name a server that keeps it; a {self._kind} is kept where {self._kept_by} in the"
+            " network file says so"
+        )
 
     def rows(
         self,

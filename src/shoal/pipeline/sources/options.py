@@ -12,12 +12,12 @@ from urllib.parse import quote
 import msgspec
 
 from shoal.base.errors import UsageError
-from shoal.base.ids import StreamId, parse_stream_id
+from shoal.base.ids import StreamId
 from shoal.base.offsets import Offset
 from shoal.base.times import parse_time
 from shoal.identity.secrets import read_secret, split_secret_source
 from shoal.identity.topics.cid import parse_cid, show_cid
-from shoal.pipeline.option_values import gateway_address, patience
+from shoal.pipeline.option_values import gateway_address, patience, stream_option
 from shoal.pipeline.sources.checkpoints import parse_given_offset
 from shoal.pipeline.sources.stream_keys import KeystoreOption, keystore_option
 
@@ -38,6 +38,7 @@ KNOWN = {
     "maxRowsPerTrigger": "rows of one micro-batch at most",
     "maxRecordsPerPartition": f"rows of one task at most, {ROWS_PER_TASK} unless told otherwise",
     "failOnDataLoss": "true, or false to go on where rows are gone",
+    "allowMissing": "true to read a stream that no server knows yet, as an empty one",
     "mode": "PERMISSIVE: a bad record is a row with `error`; FAILFAST: it ends the query",
     "minReplicas": "servers that must have a row before it is read, 1 unless told otherwise",
     "patienceSeconds": f"how long servers may be away, {PATIENCE_S:.0f} unless told otherwise",
@@ -60,6 +61,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     rows_per_trigger: int | None
     rows_per_task: int
     fail_on_data_loss: bool
+    allow_missing: bool = False
     fail_fast: bool
     min_replicas: int
     patience_s: float
@@ -100,7 +102,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         ending=_point("endingOffsets", options.get("endingOffsets", "latest"), stream),
         rows_per_trigger=_count(options, "maxRowsPerTrigger", None),
         rows_per_task=_count(options, "maxRecordsPerPartition", ROWS_PER_TASK) or ROWS_PER_TASK,
-        fail_on_data_loss=_flag(options, "failOnDataLoss"),
+        fail_on_data_loss=_flag(options, "failOnDataLoss", otherwise=True),
+        allow_missing=_flag(options, "allowMissing", otherwise=False),
         fail_fast=_mode(options.get("mode", "PERMISSIVE")),
         min_replicas=_count(options, "minReplicas", 1) or 1,
         patience_s=patience(options.get("patienceSeconds"), PATIENCE_S),
@@ -141,7 +144,7 @@ def _stream_or_topic(options: Mapping[str, str]) -> tuple[StreamId, bool]:
         return StreamId(show_cid(parse_cid(topic))), True
     if not stream:
         raise UsageError(f"option 'stream' is missing: give {KNOWN['stream']}; or 'topic', a CID")
-    return parse_stream_id(stream), False
+    return stream_option(stream), False
 
 
 def _point(name: str, text: str, stream: StreamId) -> Point:
@@ -166,8 +169,8 @@ def _count(options: Mapping[str, str], name: str, otherwise: int | None) -> int 
     return int(text)
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
-    text = options.get(name, "true").lower()
+def _flag(options: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
+    text = options.get(name, str(otherwise)).lower()
     if text not in ("true", "false"):
         raise UsageError(f"{name} = {text!r}: give true or false")
     return text == "true"

@@ -32,6 +32,7 @@ from shoal.protocols.dht.messages import (
 
 PURPOSE = "dht"
 CALLS = "calls"  # the timer of the oldest question
+SLOW = "slow"  # the timer of the oldest question whose peer may be slow
 
 ANSWER_TO: dict[type, type] = {
     Ping: Pong,
@@ -43,11 +44,16 @@ ANSWER_TO: dict[type, type] = {
 Then = Callable[[Any, int], list[Effect]]
 """What to do with the answer, or with None if there is none; and the time."""
 
+GoOn = Callable[[int], list[Effect]]
+"""What to do without the answer, which may still come; and the time."""
+
 
 class _Call(msgspec.Struct, gc=False):
     contact: Contact
     message: Any
     then: Then
+    go_on: GoOn | None = None
+    """Until it was called."""
     sent: bool = False
     again: bool = False
 
@@ -70,6 +76,8 @@ class Calls:
         self._request = 0
         self._calls: dict[NodeId, dict[int, _Call]] = {}
         self._due: deque[tuple[int, NodeId, int]] = deque()  # answered ones are still in it
+        self._slow_due: deque[tuple[int, NodeId, int]] = deque()  # the same
+        self._slow: dict[NodeId, None] = {}
         self._open: dict[NodeId, None] = {}
         self._opening: dict[NodeId, None] = {}
 
@@ -82,23 +90,38 @@ class Calls:
         return len(self._calls)
 
     def ask(
-        self, contact: Contact, kind: type, fields: tuple[Any, ...], then: Then, now_ns: int
+        self,
+        contact: Contact,
+        kind: type,
+        fields: tuple[Any, ...],
+        then: Then,
+        now_ns: int,
+        go_on: GoOn | None = None,
     ) -> list[Effect]:
-        """Ask a peer; `then` is called once, whatever happens."""
+        """Ask a peer; `then` is called once, whatever happens. `go_on` is called before it if the
+        peer is slow; a caller may ask before whether it was slow before (`is_slow`)."""
         self._request += 1
         node = contact.node
-        call = _Call(contact, kind(self._request, self.addresses, *fields), then)
+        call = _Call(contact, kind(self._request, self.addresses, *fields), then, go_on)
         self._calls.setdefault(node, {})[self._request] = call
         effects: list[Effect] = []
         if not self._due:
             effects.append(SetTimer(CALLS, self._config.call_timeout_ns))
         self._due.append((now_ns + self._config.call_timeout_ns, node, self._request))
+        if go_on is not None:
+            if not self._slow_due:
+                effects.append(SetTimer(SLOW, self._config.slow_ns))
+            self._slow_due.append((now_ns + self._config.slow_ns, node, self._request))
         if node in self._open:
             call.sent = True
             effects.append(Send(call.message, (node,)))
         else:
             effects += self.claim(contact)
         return effects
+
+    def is_slow(self, node: NodeId) -> bool:
+        """Whether this node let a question wait, and has not answered any since."""
+        return node in self._slow
 
     def claim(self, contact: Contact) -> list[Effect]:
         """Hold the link to a peer, as long as the driver lets us."""
@@ -145,6 +168,7 @@ class Calls:
         if type(message) is not ANSWER_TO[type(call.message)]:
             return [Rejected(peer, "wrong-answer")]
         self._remove(peer, request)
+        self._slow.pop(peer, None)
         return [*self._heard(call.contact, now_ns), *call.then(message, now_ns)]
 
     def tick(self, now_ns: int) -> list[Effect]:
@@ -161,6 +185,26 @@ class Calls:
                 effects += self._fail(peer, request, now_ns)
             else:
                 due.popleft()
+        return effects
+
+    def slow_tick(self, now_ns: int) -> list[Effect]:
+        """Some have let a question wait."""
+        effects: list[Effect] = []
+        due = self._slow_due
+        while due:
+            slow_ns, peer, request = due[0]
+            call = self._calls.get(peer, {}).get(request)
+            if call is not None and slow_ns > now_ns:
+                effects.append(SetTimer(SLOW, slow_ns - now_ns))
+                break
+            due.popleft()
+            if call is None:
+                continue
+            self._slow[peer] = None
+            if len(self._slow) > self._config.slow_max:
+                del self._slow[next(iter(self._slow))]
+            go_on, call.go_on = call.go_on, None
+            effects += [] if go_on is None else go_on(now_ns)
         return effects
 
     def _fail(self, peer: NodeId, request: int, now_ns: int) -> list[Effect]:

@@ -38,6 +38,8 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     replicas: int | None = None
     """None: all k. It goes to all of them, however many are waited for."""
     token: Hashable = None
+    progress: bool = False
+    """Tell each time that one more holds it: nobody need wait for the slowest."""
 
 
 class FindDone(msgspec.Struct, frozen=True, gc=False):
@@ -65,6 +67,8 @@ class PutDone(msgspec.Struct, frozen=True, gc=False):
     key: bytes
     replicas: int
     token: Hashable = None
+    over: bool = True
+    """No more will; others may still be told, if progress was asked for."""
 
 
 class DhtReady(msgspec.Struct, frozen=True, gc=False):

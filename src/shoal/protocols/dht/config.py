@@ -33,6 +33,14 @@ class DhtConfig(msgspec.Struct, frozen=True):
     call_timeout_ns: int = 4 * S_NS
     """A question has failed then, its dial included: three handshakes around the world."""
 
+    slow_ns: int = 1_500 * MS_NS
+    """Who has not answered by then is slow: a lookup goes on without it, and a value goes to one
+    more node. Its answer counts all the same when it comes. Longer than a dial and an answer around
+    the world, 1.2 s."""
+
+    slow_max: int = 1024
+    """Slow nodes that are remembered until they answer: they are asked, and not waited for."""
+
     lookup_timeout_ns: int = 60 * S_NS
     """A lookup ends with what it has."""
 

@@ -20,7 +20,7 @@ from shoal.kernel.contact import Contact
 from shoal.protocols.dht.config import DhtConfig
 from shoal.protocols.dht.ids import SPACE, DhtId, id_of_node
 
-NEW, ASKED, ANSWERED, FAILED = range(4)
+NEW, ASKED, SLOW, ANSWERED, FAILED = range(5)
 DEAD_NAMES_MAX = 5  # more than that, and more than live ones: honest tables are not that stale
 
 
@@ -98,6 +98,13 @@ class Lookup:
             for contact in contacts:
                 self._learn(contact, known.path, known.hops + 1, node)
 
+    def slow(self, node: NodeId) -> None:
+        """A node has not answered yet: its path goes on, and its answer counts when it comes."""
+        known = self._known[node]
+        if known.state == ASKED:
+            known.state = SLOW
+            self._under_way[known.path] -= 1
+
     def failed(self, node: NodeId) -> None:
         """A node did not answer."""
         known = self._done(node, FAILED)
@@ -107,22 +114,25 @@ class Lookup:
             if self._named[known.source] > DEAD_NAMES_MAX:
                 self._disbelieve(known.source)
 
-    @property
-    def finished(self) -> bool:
-        """Whether no answer that is still to come can change the result; ask after `next`."""
+    def finished(self, *, patient: bool = False) -> bool:
+        """Whether no answer that is still to come can change the result; ask after `next`. Slow
+        nodes are waited for as long as nobody else has answered, and by who is patient: that nobody
+        has a value is true only if all were heard."""
         if self.stopped:
             return True
-        bound = self._bound()
+        patient = patient or not self._answered
+        bound, awaited = self._bound(), (ASKED, SLOW) if patient else (ASKED,)
         return not any(
-            known.state == ASKED and known.distance < bound for known in self._known.values()
+            known.state in awaited and known.distance < bound for known in self._known.values()
         )
 
     @property
     def surveyed(self) -> int | None:
         """Up to which distance from the target everybody was asked whom anybody named; None if the
-        search was cut short, or it may be us who are cut off."""
+        search was cut short, or it may be us who are cut off: as many were silent as answered."""
         bound, left = self._bound(), (NEW, ASKED)
-        if self.stopped or not self._answered or (bound == SPACE and self.failures):
+        silent = self.failures + sum(known.state == SLOW for known in self._known.values())
+        if self.stopped or (bound == SPACE and silent >= len(self._answered)):
             return None
         if any(k.state in left and k.distance < bound for k in self._known.values()):
             return None
@@ -162,8 +172,8 @@ class Lookup:
 
     def _done(self, node: NodeId, state: int) -> _Known:
         known = self._known[node]
+        self._under_way[known.path] -= known.state == ASKED
         known.state = state
-        self._under_way[known.path] -= 1
         return known
 
     def _disbelieve(self, source: NodeId) -> None:

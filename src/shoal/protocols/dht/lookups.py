@@ -128,16 +128,29 @@ class Lookups:
             return []
         effects: list[Effect] = []
         target = wire_of_id(running.target)
-        for contact in lookup.next():
-            then = partial(self._answered, running, contact)
-            if running.key is None:
-                effects += self._calls.ask(contact, FindNode, (target,), then, now_ns)
-            else:
-                fields = (target, running.key)
-                effects += self._calls.ask(contact, FindValue, fields, then, now_ns)
-        if lookup.finished and not (running.checks and not lookup.stopped):
+        while chosen := lookup.next():
+            for contact in chosen:
+                if self._calls.is_slow(contact.node):
+                    lookup.slow(contact.node)  # its path asks another one besides
+                effects += self._ask(running, contact, target, now_ns)
+        patient = running.key is not None and not running.found
+        if lookup.finished(patient=patient) and not (running.checks and not lookup.stopped):
             effects += self._end(running, now_ns)
         return effects
+
+    def _ask(self, running: _Running, contact: Contact, target: bytes, now_ns: int) -> list[Effect]:
+        then = partial(self._answered, running, contact)
+        go_on = partial(self._go_on, running, contact)
+        if running.key is None:
+            return self._calls.ask(contact, FindNode, (target,), then, now_ns, go_on)
+        fields = (target, running.key)
+        return self._calls.ask(contact, FindValue, fields, then, now_ns, go_on)
+
+    def _go_on(self, running: _Running, contact: Contact, now_ns: int) -> list[Effect]:
+        if running.ended or running.lookup is None:
+            return []
+        running.lookup.slow(contact.node)
+        return self._advance(running, now_ns)
 
     def _answered(
         self, running: _Running, contact: Contact, answer: Any, now_ns: int

@@ -34,7 +34,7 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
-from shoal.protocols.dht.calls import CALLS, Calls
+from shoal.protocols.dht.calls import CALLS, SLOW, Calls
 from shoal.protocols.dht.checking import Checking, Judge, Judged
 from shoal.protocols.dht.commands import COMMANDS, Find, FindDone, Get, GetDone, Put, PutDone
 from shoal.protocols.dht.config import KEY_BYTES_MAX, VALUE_BYTES_MAX, DhtConfig
@@ -146,6 +146,8 @@ class DhtNode:
         match key:
             case "calls":
                 return self.calls.tick(now_ns)
+            case "slow":
+                return self.calls.slow_tick(now_ns)
             case "tick":
                 return self._upkeep.tick(now_ns)
             case "join":
@@ -154,7 +156,8 @@ class DhtNode:
                 return self._puts.begin(now_ns)
             case ("lookup", int(number)):
                 return self._lookups.deadline(number, now_ns)
-        raise UsageError(f"no timer {key!r}: {CALLS}, {TICK}, {JOIN}, {PUTS}, {LOOKUP} are ours")
+        ours = ", ".join((CALLS, SLOW, TICK, JOIN, PUTS, LOOKUP))
+        raise UsageError(f"no timer {key!r}: {ours} are ours")
 
     # Peers
 
@@ -283,7 +286,13 @@ class DhtNode:
             due_ns, life_ns = self._upkeep.due_ns(now_ns), self.config.value_ns
             self.values.put(key, value, judged, self.node, life_ns, now_ns, due_ns=due_ns)
             return self._puts.put(
-                key, value, life_ns, replicas, lambda held: reply(PutDone(key, held)), now_ns
+                key,
+                value,
+                life_ns,
+                replicas,
+                lambda held, over: reply(PutDone(key, held, None, over)),
+                command.progress,
+                now_ns,
             )
 
         return self._checking.check(key, value, checked, now_ns)

@@ -36,8 +36,8 @@ FINAL = ("invalid", "older")  # another node would say the same
 PUTS = "puts"  # the timer of values that wait for their turn
 BUSY_NS = 50 * MS_NS  # too many peers are being asked: look again then
 
-Reply = Callable[[int], list[Effect]]
-"""Told once, how many hold the value."""
+Reply = Callable[[int, bool], list[Effect]]
+"""Told how many hold the value, and whether that is all: once, or each time that one more does."""
 
 
 class _Put(msgspec.Struct):
@@ -47,13 +47,16 @@ class _Put(msgspec.Struct):
     life_ns: int
     replicas: int
     reply: Reply | None
+    progress: bool
+    """Each one more is told."""
     begun_ns: int
     lookups: int = 0
     under_way: int = 0
     held: int = 0
     near: Sequence[Contact] = ()
     crowded: bool = False
-    given: dict[NodeId, None] = {}
+    given: dict[NodeId, bool] = {}
+    """Whether one more got it in a node's place."""
 
 
 def store_tokens(value: bytes) -> int:
@@ -90,20 +93,29 @@ class Puts:
         self._pace = RateLimit(config.burst // 2, config.refill_ns * 5 // 4, keys_max=1)
 
     def put(
-        self, key: bytes, value: bytes, life_ns: int, replicas: int, reply: Reply, now_ns: int
+        self,
+        key: bytes,
+        value: bytes,
+        life_ns: int,
+        replicas: int,
+        reply: Reply,
+        progress: bool,
+        now_ns: int,
     ) -> list[Effect]:
-        """Give a value to the nearest nodes; tell when so many have it."""
-        return self._queue(_Put("put", key, value, life_ns, replicas, reply, now_ns), now_ns)
+        """Give a value to the nearest nodes; tell when so many have it, and until then each time
+        that one more does, if progress is wanted."""
+        put = _Put("put", key, value, life_ns, replicas, reply, progress, now_ns)
+        return self._queue(put, now_ns)
 
     def again(
         self, key: bytes, value: bytes, life_ns: int, release: Callable[[], None], now_ns: int
     ) -> list[Effect]:
         """Republish. If k others have it who are nearer than we are, and are no crowd, ours is
         released: otherwise all who ever were among the nearest would go on republishing."""
-        put = _Put("republish", key, value, life_ns, self._config.k, None, now_ns)
+        put = _Put("republish", key, value, life_ns, self._config.k, None, False, now_ns)
         near = self._table.closer(id_of_key(key)) < self._config.k
 
-        def told(held: int) -> list[Effect]:
+        def told(held: int, over: bool) -> list[Effect]:
             if held >= self._config.k and not near and not put.crowded:
                 release()
             return []
@@ -152,7 +164,7 @@ class Puts:
 
     def _queue(self, put: _Put, now_ns: int) -> list[Effect]:
         if len(self._unsure) + len(self._ready) >= self._config.waiting_max:
-            return [] if put.reply is None else put.reply(0)
+            return [] if put.reply is None else put.reply(0, True)
         (self._ready if self._is_known(put, now_ns) else self._unsure).append(put)
         return self.begin(now_ns)
 
@@ -193,26 +205,46 @@ class Puts:
         return [*effects, *self._tell(put)]
 
     def _give_next(self, put: _Put, left: deque[Contact], now_ns: int) -> list[Effect]:
+        effects: list[Effect] = []
         while left:
             contact = left.popleft()
-            if contact.node not in put.given:
-                put.given[contact.node] = None
-                put.under_way += 1
-                life_s = max(0, put.life_ns - (now_ns - put.begun_ns)) // S_NS
-                fields = (put.key, put.value, life_s, False)
-                then = partial(self._answered, put, left)
-                return self._calls.ask(contact, StoreValue, fields, then, now_ns)
-        return []
+            if contact.node in put.given:
+                continue
+            slow = self._calls.is_slow(contact.node)
+            put.given[contact.node] = slow
+            put.under_way += 1
+            life_s = max(0, put.life_ns - (now_ns - put.begun_ns)) // S_NS
+            fields = (put.key, put.value, life_s, False)
+            then = partial(self._answered, put, left, contact.node)
+            go_on = partial(self._replace, put, left, contact.node)
+            effects += self._calls.ask(contact, StoreValue, fields, then, now_ns, go_on)
+            if not slow:
+                break
+        return effects
+
+    def _replace(self, put: _Put, left: deque[Contact], node: NodeId, now_ns: int) -> list[Effect]:
+        """A node is slow, or does not take it: one more gets it, once."""
+        if put.given[node]:
+            return []
+        put.given[node] = True
+        return self._give_next(put, left, now_ns)
 
     def _answered(
-        self, put: _Put, left: deque[Contact], answer: ValueStored | None, now_ns: int
+        self,
+        put: _Put,
+        left: deque[Contact],
+        node: NodeId,
+        answer: ValueStored | None,
+        now_ns: int,
     ) -> list[Effect]:
         put.under_way -= 1
         effects: list[Effect] = []
         if answer is not None and not answer.refused:
             put.held += 1
+            if put.progress and put.reply is not None and put.held < put.replicas:
+                effects += put.reply(put.held, False)
         elif answer is None or answer.refused not in FINAL:
-            effects += self._give_next(put, left, now_ns)
+            effects += self._replace(put, left, node, now_ns)
         return [*effects, *self._tell(put)]
 
     def _tell(self, put: _Put) -> list[Effect]:
@@ -220,4 +252,4 @@ class Puts:
         if put.reply is None or not (over or put.held >= put.replicas > 0):
             return []
         reply, put.reply = put.reply, None
-        return reply(put.held)
+        return reply(put.held, True)

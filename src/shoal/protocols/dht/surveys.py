@@ -87,6 +87,8 @@ class Surveys:
                 return None
             nodes += [contact for one in parts for contact in one.nodes.values()]
             begin, size = min(begin, beside), 2 * size
+        if not nodes:
+            return None  # all of them were lost since: it may be us who were cut off
         return sorted(nodes, key=lambda one: id_of_node(one.node) ^ target)
 
     def heard(self, contact: Contact) -> None:

@@ -2,7 +2,8 @@
 
 Joining is a lookup of our own place that begins at the bootstrap contacts, then one in every
 bucket farther away. The lookup of our own place is repeated as the refresh of the last bucket, and
-asks the bootstrap contacts again: so two halves of a network that had lost each other meet.
+asks the bootstrap contacts again: so two halves of a network that had lost each other meet. A node
+that is among its own bootstrap contacts does not wait for the others: one of them is the first.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class Upkeep:
         config: DhtConfig,
     ) -> None:
         self.ready = False
+        self._is_entrance = any(one.node == table.node for one in bootstrap)
+        """Others enter through this node: it works alone, too, and goes on looking for the rest."""
+        self._alone = False
         self._bootstrap = tuple([one for one in bootstrap if one.node != table.node])
         self.lost = Lost(self._bootstrap, table, rng)
         self._table = table
@@ -110,11 +114,16 @@ class Upkeep:
         if not distances:
             doubled = min(self._attempts, JOIN_RETRIES_DOUBLED)
             self._attempts += 1
-            return [SetTimer(JOIN, self._jittered(self._config.join_retry_ns << doubled))]
+            again = SetTimer(JOIN, self._jittered(self._config.join_retry_ns << doubled))
+            if not self._is_entrance:
+                return [again]
+            self._alone = not self.ready or self._alone
+            return [*self._joined(), again]
         self._attempts = 0
         self._density.measured(distances)
         effects: list[Effect] = []
-        if not self.ready:
+        if not self.ready or self._alone:
+            self._alone = False
             for index in range(len(self._table.buckets) - 1):
                 effects += self._refresh(index, now_ns)
         return [*self._joined(), *effects]

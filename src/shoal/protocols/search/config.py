@@ -35,6 +35,10 @@ class SearchConfig(msgspec.Struct, frozen=True):
     join_ns: int = 20 * S_NS
     """A SplitEdge is answered within this or lost: 50 hops around the world, and four dials."""
 
+    found_ns: int = 10 * S_NS
+    """A bootstrap node waits this long to be let in by the others before it begins a network: a
+    dial that times out, a walk and a dial back."""
+
     late_ns: int = 60 * S_NS
     """Whoever answers it later than that is refused."""
 

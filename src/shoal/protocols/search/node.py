@@ -99,8 +99,11 @@ class SearchNode:
         addresses: tuple[str, ...] = (),
         *,
         client: bool = False,
+        founders: Sequence[NodeId] = (),
     ) -> None:
-        """The addresses are told to others besides those that the driver listens on."""
+        """The addresses are told to others besides those that the driver listens on. Founders are
+        the bootstrap nodes of a list that names this one, too: if all are alone, one of them
+        begins the network. Without bootstrap contacts this node begins one at once."""
         self.node = key.address
         self.config = config or SearchConfig()
         self.client = client
@@ -109,6 +112,7 @@ class SearchNode:
         self._key = key
         self._rng = rng
         self._bootstrap = tuple(bootstrap)
+        self._founders = tuple(founders)
         self._addresses = addresses
         self._joined = False
         self._leaving = False
@@ -147,6 +151,7 @@ class SearchNode:
         return Parts(
             *(self._key, record, self._spaces, self._bootstrap),
             *(self._rng, self.config, self.client, self.wall),
+            founders=self._founders,
         )
 
     def _handle(self, event: Input, now_ns: int) -> list[Effect]:
@@ -183,10 +188,7 @@ class SearchNode:
         parts = self.parts
         if self.client:
             return parts.hosting.beat(now_ns)
-        effects = parts.circle.start(now_ns)
-        if not parts.circle.acquaintances.bootstrap:
-            parts.measurement.found(parts.circle.degree)
-        return effects
+        return parts.circle.start(now_ns)
 
     # Links
 

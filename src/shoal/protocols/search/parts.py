@@ -59,6 +59,7 @@ class Parts:
         config: SearchConfig,
         client: bool,
         wall: WallClock,
+        founders: Sequence[NodeId] = (),
     ) -> None:
         self._wall = wall
         self._node = record.node
@@ -83,7 +84,9 @@ class Parts:
         self.uplink = Uplink(config)
         self.capacity = Capacity(config)
         self.traffic = Traffic()
-        self.circle = Circle(record, bootstrap, self.totals, self.checks, self.visits, rng, config)
+        self.circle = Circle(
+            record, bootstrap, self.totals, self.checks, self.visits, rng, config, founders
+        )
         self.circle.wanted = self.capacity.wanted
         self._last_beat_ns = 0
         self._keep_to_public_addresses(record, bootstrap)
@@ -124,8 +127,14 @@ class Parts:
             wall,
         )
         self.circle.lost = self._edge_lost
+        self.circle.founded = self._founded
         for space in spaces:
             self._measure(space)
+
+    def _founded(self) -> None:
+        """We have begun a network of our own, perhaps the first one."""
+        if self.measurement.known is None:
+            self.measurement.found(self.circle.degree)
 
     def totals(self) -> Totals | None:
         """The network, as it was measured last; at least those whom we see. A young network was

@@ -291,6 +291,22 @@ class KeepStreams(msgspec.Struct, frozen=True, array_like=True, tag=28, gc=False
     streams: Annotated[tuple[WireStreamId, ...], Meta(min_length=1, max_length=NOTICED_STREAMS_MAX)]
 
 
+# Between nodes, trackers and storage nodes that pin each other
+
+
+class AskTime(msgspec.Struct, frozen=True, array_like=True, tag=40, gc=False):
+    """What time is it? Answered at once, to anybody."""
+
+    nonce: Count
+
+
+class TellTime(msgspec.Struct, frozen=True, array_like=True, tag=41, gc=False):
+    """Answer to AskTime: the answerer's time of day, in Unix milliseconds."""
+
+    nonce: Count
+    wall_ms: Count
+
+
 NODE_MESSAGES = (
     Flood,
     Open,
@@ -312,4 +328,5 @@ TRACKER_MESSAGES = (Join, Leave, Status, Report, Probed, FindStorage, FindHolder
 SIGNAL_MESSAGES = (Signal, Signalled)  # for machines of their own, at trackers and at nodes
 READER_MESSAGES = (StorageNodes,)  # for whoever reads history, a machine of its own
 STORAGE_MESSAGES = (KeepStreams,)  # for storage nodes
+CLOCK_MESSAGES = (AskTime, TellTime)  # for a machine that compares clocks
 KEY_MESSAGES = (KeyHolders, Expect)  # for the key exchange, another one

@@ -10,6 +10,7 @@ from shoal.base.errors import MalformedMessage, OversizedMessage
 from shoal.kernel.codec import STREAMS
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.messages import (
+    CLOCK_MESSAGES,
     KEY_MESSAGES,
     NODE_MESSAGES,
     READER_MESSAGES,
@@ -17,6 +18,7 @@ from shoal.protocols.streams.messages import (
     STORAGE_MESSAGES,
     TRACKER_MESSAGES,
     Announce,
+    AskTime,
     Close,
     Expect,
     Feed,
@@ -43,6 +45,7 @@ from shoal.protocols.streams.messages import (
     Signalled,
     Status,
     StorageNodes,
+    TellTime,
     Want,
 )
 
@@ -75,6 +78,8 @@ AnyMessage = (
     | KeyHolders
     | Expect
     | KeepStreams
+    | AskTime
+    | TellTime
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -86,12 +91,13 @@ class StreamsCodec:
 
     number = STREAMS
     messages: tuple[type, ...] = (
-        NODE_MESSAGES
-        + TRACKER_MESSAGES
-        + SIGNAL_MESSAGES
-        + READER_MESSAGES
-        + STORAGE_MESSAGES
-        + KEY_MESSAGES
+        *NODE_MESSAGES,
+        *TRACKER_MESSAGES,
+        *SIGNAL_MESSAGES,
+        *READER_MESSAGES,
+        *STORAGE_MESSAGES,
+        *KEY_MESSAGES,
+        *CLOCK_MESSAGES,
     )
 
     def encode(self, message: Any) -> bytes:

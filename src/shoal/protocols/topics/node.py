@@ -109,7 +109,9 @@ class TopicNode:
             TOPIC: lambda m, id, now_ns: application.topic_got(id, m.values, now_ns),
             FETCH: lambda m, id, now_ns: application.event_got(id, m.values),
             RENEW: lambda m, topic, now_ns: [],
-            PUT: lambda m, id, number, now_ns: self._held.storing.done(id, number, m.replicas),
+            PUT: lambda m, id, number, now_ns: self._held.storing.done(
+                id, number, m.replicas, m.over
+            ),
         }
         self._early: deque[Input] | None = deque()
         """What came before the disk was read; None since it was."""

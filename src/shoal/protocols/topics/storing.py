@@ -81,7 +81,7 @@ class Storing:
         effects: list[Effect] = []
         for id, block in blocks.items():
             kept = self._kept.get(id)
-            if kept is not None and not kept.block and kept.replicas >= replicas:
+            if kept is not None and kept.replicas >= replicas:
                 effects += _stored(waiter, kept.replicas)
                 continue
             if kept is None or not kept.block:
@@ -89,12 +89,17 @@ class Storing:
             self._kept[id].waiters.append(waiter)
         return effects
 
-    def done(self, id: Cid, number: int, replicas: int) -> list[Effect]:
-        """A try is over."""
+    def done(self, id: Cid, number: int, replicas: int, over: bool = True) -> list[Effect]:
+        """So many hold a block, and perhaps its try is over. Who waits for no more is told at once,
+        whatever the slowest nodes do."""
         kept = self._kept.get(id)
         if kept is None or not kept.block or kept.number != number:
             return []
         kept.replicas = max(kept.replicas, replicas)
+        if not over:
+            enough_for = [one for one in kept.waiters if one.replicas <= kept.replicas]
+            kept.waiters = [one for one in kept.waiters if one.replicas > kept.replicas]
+            return [effect for one in enough_for for effect in _stored(one, kept.replicas)]
         enough = max([1, *[waiter.replicas for waiter in kept.waiters]])
         if kept.replicas < enough and kept.tries < TRIES_MAX:
             return [SetTimer((PUT, id), RETRY_NS << (kept.tries - 1))]
@@ -110,7 +115,7 @@ class Storing:
     def _try(self, id: Cid, kept: _Kept) -> list[Effect]:
         kept.tries += 1
         token = (PUT, id, kept.number)
-        return [Send(Put(id, kept.block, None, token), (self._here,))]
+        return [Send(Put(id, kept.block, None, token, progress=True), (self._here,))]
 
     def _forget_one(self) -> list[Effect]:
         for id, kept in self._kept.items():

@@ -90,3 +90,27 @@ def test_nobody_is_missed_for_ever() -> None:
     assert known.missed([]) == [ANN.contact]
     known.lost(ANN.node)
     assert known.missed([]) == []
+
+
+def test_founders_are_apart_until_they_are_on_our_circle_and_never_forgotten() -> None:
+    founders = [ME.node, ANN.node]
+    known = Acquaintances(ME.node, [ANN.contact, BOB.contact], 4, founders)
+    assert known.apart([]) == [ANN.contact], "of a cache's nobody is to be found again"
+    known.saw(ANN.contact)
+    assert known.apart([]) == [ANN.contact], "an answer is no place"
+    assert known.apart([ANN.node]) == []
+    known.linked(ANN.node)
+    known.linked(BOB.node)
+    assert known.apart([]) == []
+    for _ in range(TRIES_MAX):
+        known.lost(ANN.node)
+    assert known.apart([]) == [ANN.contact]
+    assert known.missed([]) == [ANN.contact]
+
+
+def test_whom_nobody_lists_with_us_is_forgotten_after_many_tries() -> None:
+    known = Acquaintances(ME.node, [ANN.contact], 4)
+    assert known.apart([]) == [ANN.contact]
+    for _ in range(TRIES_MAX):
+        known.lost(ANN.node)
+    assert known.apart([]) == []

@@ -70,25 +70,42 @@ class Circle:
         visits: Links,
         rng: Random,
         config: SearchConfig,
+        founders: Sequence[NodeId] = (),
     ) -> None:
-        """`totals` is what was measured last; `visits` are links for a few messages."""
+        """`totals` is what was measured last; `visits` are links for a few messages. Founders are
+        the bootstrap nodes of a list that names this one, too: one of them begins the network."""
         self.ring = Ring(record, totals, checks, rng, config)
         self.wanted = config.locations
         """Places that we want to have."""
         self.going = False
         """We leave, all of it."""
-        self.acquaintances = Acquaintances(record.node, bootstrap, config.acquaintances_max)
+        self.acquaintances = Acquaintances(
+            record.node, bootstrap, config.acquaintances_max, founders
+        )
         self._visits = visits
         self._config = config
         self._leaves = Leaves(self.ring)
         self._splits = Splits(self.ring, self._leaves.merge)
         self._joins = Joins(
-            self.ring, self._splits, self._enter, self._leaves.ask, self.acquaintances.saw
+            self.ring,
+            self._splits,
+            self._enter,
+            self._leaves.ask,
+            self.acquaintances.saw,
+            self.acquaintances.linked,
         )
         self._redirections = Redirections(self.ring, self._leaves.ask)
         self._reunions = Reunions(self.ring, self.acquaintances, visits, self._bridge)
         self.lost: Callable[[Edge, int], list[Effect]] = lambda edge, now_ns: []
         """Told of neighbours that are gone without a word."""
+        self.founded: Callable[[], None] = lambda: None
+        """Told that we have begun a circle of our own."""
+        self._founders = tuple([node for node in founders if node != record.node])
+        self._reunions.is_entrance = record.node in founders
+        self._askers: dict[NodeId, None] = {}
+        """Who wanted to enter through us while we had no place."""
+        self._waits_ns = 0
+        """Since when we know that somebody has to begin a network, and that it may be us."""
         self._placed_ns: int | None = None
         """When we had an edge last."""
         self._walks = RateLimit(config.walk_burst, config.walk_refill_ns, config.peers_max)
@@ -126,6 +143,7 @@ class Circle:
 
     def start(self, now_ns: int) -> list[Effect]:
         """Take our places: in the network of those that we were given, or in one of our own."""
+        self._waits_ns = now_ns
         if not self.acquaintances.bootstrap:
             return self._create(now_ns)
         return self._keep_degree(now_ns)
@@ -242,6 +260,11 @@ class Circle:
     def _walk(self, peer: NodeId, message: SplitEdge, now_ns: int) -> list[Effect]:
         if not self._walks.allow(peer, now_ns):
             return [Rejected(peer, "rate-limited")]
+        if message.edge is None and self._placed_ns is None and not len(self.ring.edges):
+            if message.origin.node == peer:
+                self._asked_by(peer, now_ns)
+            self._splits.hold(peer, message, now_ns)
+            return self._meet(message, now_ns)
         return self._meet(message, now_ns) + self._splits.walk(peer, message, now_ns)
 
     def _meet(self, message: SplitEdge, now_ns: int) -> list[Effect]:
@@ -271,16 +294,40 @@ class Circle:
                 ring.record, below, above.id, master=False, now_ns=now_ns
             )
             effects += claims
+        self.founded()
         return effects
+
+    def _asked_by(self, peer: NodeId, now_ns: int) -> None:
+        """Somebody wants to enter through us, and we have no place ourselves."""
+        if not (self._askers or self._founders):
+            self._waits_ns = now_ns
+        if len(self._askers) < self._config.acquaintances_max:
+            self._askers[peer] = None
 
     def _begin_again(self, now_ns: int) -> list[Effect]:
         """Whoever has lost all and is let in by nobody makes a circle of its own, as the first node
         did: where all whom a crash has left are alone, somebody has to have a place."""
         if len(self.ring.edges):
             self._placed_ns = now_ns
-        elif self._placed_ns is not None and now_ns - self._placed_ns > self._config.join_ns:
+        elif self._placed_ns is not None:
+            if now_ns - self._placed_ns > self._config.join_ns:
+                return self._create(now_ns)
+        elif (self._founders or self._askers) and now_ns - self._waits_ns > self._patience_ns:
+            self._reunions.is_entrance = True
             return self._create(now_ns)
         return []
+
+    @property
+    def _patience_ns(self) -> int:
+        """How long we wait to be let in before we begin a network for those who enter through us.
+        Of several who all wait the one with the lowest id is the first, and the others enter
+        through it: each waits once more for everybody below it who does not seem to be gone. That
+        is no promise: two that cannot see each other begin a network each, and meet later."""
+        given = [contact.node for contact in self.acquaintances.bootstrap]
+        rivals = self._founders or [node for node in given if node in self._askers]
+        missed = self.acquaintances.is_missed
+        below = [node for node in rivals if node < self.ring.node and not missed(node)]
+        return self._config.found_ns * (1 + len(below))
 
     @property
     def _alone(self) -> bool:

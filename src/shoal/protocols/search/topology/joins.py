@@ -38,14 +38,16 @@ class Joins:
         uplink: Callable[[SplitEdge, Location, int], list[Effect]],
         ask_to_leave: Callable[[Location], list[Effect]],
         saw: Callable[[Contact], None],
+        linked: Callable[[NodeId], None],
     ) -> None:
         """`uplink` brings a SplitEdge into the network when we have no edge to send it over; `saw`
-        hears of neighbours whose address is their own word."""
+        hears of neighbours whose address is their own word, `linked` of who is on our circle."""
         self._ring = ring
         self._splits = splits
         self._uplink = uplink
         self._ask_to_leave = ask_to_leave
         self._saw = saw
+        self._linked = linked
 
     def begin(self, now_ns: int, *, outside: bool) -> list[Effect]:
         """Ask for two neighbours at a new location; outside, if our own edges lead to nobody."""
@@ -56,7 +58,7 @@ class Joins:
     def begin_at(self, peer: NodeId, now_ns: int) -> list[Effect]:
         """Ask somebody who is no neighbour, but to whom a link is up."""
         location, message = self._request(now_ns)
-        location.bridge = True
+        location.bridge, location.through = True, peer
         return [Send(message, (peer,))]
 
     def master_came(self, peer: NodeId, hello: MasterHello, now_ns: int) -> list[Effect]:
@@ -142,6 +144,7 @@ class Joins:
     def _verified(self, edge: Edge, valid: bool, now_ns: int) -> list[Effect]:
         if valid:
             self._saw(edge.record.contact)
+            self._linked(edge.peer)
         if valid or edge not in self._ring.edges:
             return []
         ring = self._ring
@@ -154,6 +157,8 @@ class Joins:
         location.deadline_ns = now_ns + self._ring.config.split_ns
         if location.master is not None and (location.slave or not location.expects_slave):
             location.phase = STANDING
+            if location.through is not None:
+                self._linked(location.through)
 
 
 def _refuse(peer: NodeId, mine: int, theirs: int, *, master: bool) -> list[Effect]:

@@ -69,6 +69,7 @@ class Location:
         "master",
         "phase",
         "slave",
+        "through",
         "tries",
         "unwanted",
     )
@@ -89,6 +90,8 @@ class Location:
         one was sent: whoever still comes is welcome, and both are merged with each other then."""
         self.bridge = False
         """It may be what connects us with another part of the network: others are left first."""
+        self.through: NodeId | None = None
+        """Who was asked for it, if that was somebody who was no neighbour."""
         self.tries = 0
 
     @property

@@ -1,7 +1,7 @@
 """Parts of a network that lost each other find together again.
 
 Whoever has neighbours asks them for more, and so a part that a crash has cut off would stay by
-itself for ever. Two things tell a node that it should ask others:
+itself for ever. Three things tell a node that it should ask others:
 
 - Two neighbours are gone within the time in which one is missed: many may be. Then it asks LOOKS
   times, MORE_NS apart, for a place through somebody whom it has seen lately and who is not its
@@ -10,6 +10,10 @@ itself for ever. Two things tell a node that it should ask others:
   waits for somebody who knows it.
 - Somebody answers who had stopped to: a cable may be mended. Every MISSED_LOOK_NS one of those is
   dialled, and if it answers, asked for a place.
+
+- Others enter through this node, and one of those that it was given beside itself has not been on
+  its circle yet: two of them may have begun a network each. Every APART_LOOK_NS one of these is
+  dialled, and asked for a place.
 
 The place is one more than we want to have. The circle gives up another one for it, one with holes
 first. Where nobody is lost without a word, nothing of this ever happens: who moves without need
@@ -32,6 +36,7 @@ LOOKS = 3  # the first may lead to another small part
 DEAD_MANY = 4  # after a crash of four fifths or more, all whom we know are asked
 MORE_NS = 30 * S_NS
 MISSED_LOOK_NS = 120 * S_NS  # a dial is cheap; in a part of ten nodes there is one every 12 s
+APART_LOOK_NS = 30 * S_NS  # only those that others enter through do so, and there are few
 
 
 class Reunions:
@@ -60,7 +65,10 @@ class Reunions:
         self._dead = 0
         """and how many did not answer."""
         self._missed_look_ns: int | None = None
+        self._apart_look_ns: int | None = None
         self._dialling = False
+        self.is_entrance = False
+        """Whether others enter the network through this node."""
 
     def lost(self, peer: NodeId, now_ns: int) -> None:
         """A neighbour is gone without a word."""
@@ -84,6 +92,14 @@ class Reunions:
             if others:
                 return self._dial(self._ring.rng.choice(others), now_ns)
             self._looks = 0
+        apart = self._acquaintances.apart(near) if self.is_entrance else []
+        if not apart:
+            self._apart_look_ns = None
+        elif self._apart_look_ns is None:
+            self._apart_look_ns = now_ns + self._about(APART_LOOK_NS)
+        elif now_ns >= self._apart_look_ns:
+            self._apart_look_ns = now_ns + self._about(APART_LOOK_NS)
+            return self._dial(self._ring.rng.choice(apart), now_ns)
         missed = self._acquaintances.missed(near)
         if not missed:
             self._missed_look_ns = None

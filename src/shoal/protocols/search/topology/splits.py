@@ -70,7 +70,7 @@ class Splits:
             if location is not None:
                 return self._begin(peer, location, message, now_ns)
         if hops <= 0:
-            self._wait(peer, message, now_ns)
+            self._wait(peer, message, now_ns + self._ring.config.join_ns // 2)
             return []
         return self.forward(message, hops)
 
@@ -88,6 +88,10 @@ class Splits:
             return []
         peer, message, _ = self._waiting.popleft()
         return self._begin(peer, location, message, now_ns)
+
+    def hold(self, peer: NodeId, message: SplitEdge, now_ns: int) -> None:
+        """We have no place yet: let it in once we have, if that is before its request expires."""
+        self._wait(peer, message, now_ns + self._ring.config.join_ns * 3 // 4)
 
     def forward(self, message: SplitEdge, hops: int) -> list[Effect]:
         """Over any of our edges; nothing, if there is none."""
@@ -132,11 +136,10 @@ class Splits:
 
     # Steps
 
-    def _wait(self, peer: NodeId, message: SplitEdge, now_ns: int) -> None:
+    def _wait(self, peer: NodeId, message: SplitEdge, until_ns: int) -> None:
         """All our edges change, and the walk is over. In a network of one node that is what
         happens to the second who comes: so it waits, for less time than it has patience."""
         if len(self._waiting) < WAITING_MAX:
-            until_ns = now_ns + self._ring.config.join_ns // 2
             self._waiting.append(_Waiting(peer, message, until_ns))
 
     def _splittable(self) -> Location | None:

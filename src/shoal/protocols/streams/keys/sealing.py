@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shoal.base.ids import NodeId, StreamId
+from shoal.base.units import S_NS
 from shoal.identity.entropy import Entropy
 from shoal.identity.group_key import GroupKey, Sealer
 from shoal.identity.keys import PublicKey
 from shoal.protocols.streams.keys.config import SealingConfig
+
+AHEAD_NS = 60 * S_NS  # of a clock that was set back since: less does not matter
 
 
 class Reader(NamedTuple):
@@ -61,13 +64,15 @@ class Sealing:
     def is_due(self, now_ns: int) -> bool:
         """Whether nothing may be sealed before `prepare`."""
         sealer = self.sealer
-        return sealer is None or now_ns >= self._ends_ns or sealer.count >= self.config.seals_max
+        if sealer is None or now_ns >= self._ends_ns or sealer.count >= self.config.seals_max:
+            return True
+        return self._is_ahead(now_ns)
 
     def prepare(self, readers: Sequence[Reader], now_ns: int) -> list[ToWrap]:
         """Take a key that only these may have, if the one in use is not; what is returned is to be
         announced before anything is sealed."""
         permitted = {reader.node: reader for reader in readers if now_ns < reader.until_ns}
-        outdated = self._made_ns + self.config.age_ns <= now_ns
+        outdated = self._made_ns + self.config.age_ns <= now_ns or self._is_ahead(now_ns)
         used_up = self.sealer is None or self.sealer.count >= self.config.seals_max
         fresh = outdated or used_up or not self._given <= permitted.keys()
         if fresh:
@@ -92,6 +97,10 @@ class Sealing:
         and everybody is told."""
         self.sealer = None
         self._informed.clear()
+
+    def _is_ahead(self, now_ns: int) -> bool:
+        """Whether the key in use was made by a clock that was ahead: it would last too long."""
+        return self._made_ns - now_ns > AHEAD_NS
 
     def _renew(self, now_ns: int) -> None:
         key = GroupKey.generate(self.stream, self._publisher, self._entropy)
