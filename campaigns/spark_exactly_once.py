@@ -67,6 +67,8 @@ LIVE = 200  # messages that are published while things happen
 LOOK_S = 0.05
 WATCH_S = 1.0
 BACKUPS_MAX = 4  # of the checkpoint
+BESIDE = "writes beside"
+RESTORED_TEXT = "the checkpoint was restored from an old copy"
 RESTORED, ACCEPTED = "restored", "restored, and exactly once"
 
 
@@ -126,6 +128,8 @@ class Campaign:
             else:  # the last one ended before the last message
                 await publishing
                 await self._live(Life(), zombies)
+            if not self._done[BESIDE]:
+                await self._live(Life(writes=True), zombies)
             await publishing  # raises what it failed with
             await self._until_arrived(self.expected().total())
             await asyncio.to_thread(self._check_outbox)
@@ -180,7 +184,7 @@ class Campaign:
             names = WRITES[:-1]
             begin = self._writes_of(self.drivers)
             self._beside.update(beside_row(begin, x, n) for x in names for n in range(WRITE_ROWS))
-            self._done["writes beside"] += len(WRITES)
+            self._done[BESIDE] += len(WRITES)
         if life.subscriber:
             await self.far.open()
         # Who died at any time may not have taken over: then those before him are not refused.
@@ -215,7 +219,8 @@ class Campaign:
             self._done[ACCEPTED] += 1
             shutil.rmtree(newest)
             return code == 0
-        if "the checkpoint was restored from an old copy" not in told:
+        # It says where to go on, which it has read in its checkpoint.
+        if not all(words in told for words in (RESTORED_TEXT, "with startingOffsets = {")):
             raise Failure(f"a driver with an older checkpoint ended so: {told}")
         self._done[RESTORED] += 1
         shutil.rmtree(self._checkpoint)

@@ -12,6 +12,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from shoal.base import log_limit
 from tests.support.parts import PartTimes
 
 # Tests start hundreds of interpreters. Where the environment wants no bytecode, each would compile
@@ -46,6 +47,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     processes = config.getoption("numprocesses", None) or 1
     config.pluginmanager.register(PartTimes(processes))
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_logged_before() -> None:
+    """What one test had logged does not count against the next."""
+    for limit in list(log_limit._limits):
+        limit._kinds.clear()
 
 
 @pytest.fixture(scope="module", autouse=True)

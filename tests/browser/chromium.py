@@ -24,10 +24,10 @@ PATIENCE_MS = 15_000
 
 
 @contextmanager
-def open_chromium() -> Iterator[Browser]:
+def open_chromium(*flags: str) -> Iterator[Browser]:
     """A browser with a profile of its own, gone at the end."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(FLAGS))
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=[*FLAGS, *flags])
         try:
             yield browser
         finally:

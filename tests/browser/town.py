@@ -54,9 +54,9 @@ class ExplorerTown:
             await self._open_member(self._entry, number)
         self.routes = ExplorerRoutes(self._seen.values(), self._results)
         self._stack.callback(self.routes.close)
-        gateway = Gateway(first.host, first.tracker, extras=[self.routes])
-        self._stack.push_async_callback(gateway.close)
-        self.address = await gateway.open("127.0.0.1:0")
+        self.gateway = Gateway(first.host, first.tracker, extras=[self.routes])
+        self._stack.push_async_callback(self.gateway.close)
+        self.address = await self.gateway.open("127.0.0.1:0")
         if self._members:
             await self._fill()
 

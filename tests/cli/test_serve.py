@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import re
 import resource
 import signal
 import socket
@@ -11,15 +13,19 @@ import tomllib
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal.base.ids import parse_node_id
+from shoal.cli.serve import LogLines
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
 from shoal.node import load_network_file, memberships
 from tests.cli.test_app import ends, is_refused
+from tests.node.network import free_port
+from tests.node.test_life import keystore
 from tests.system.processes import SHOAL, Running
 from tests.transport.stage import credentials
 from tests.transport.wires import WebSocketWire, shake_hands
@@ -181,3 +187,40 @@ def test_a_tracker_that_does_not_answer_ends_the_node(
     error = capsys.readouterr().err
     assert error.startswith(f"shoal: {STREAM}: no answer from tracker {STREAM[:42]} within 0.2 s")
     assert error.count("\n") == 1
+
+
+def test_the_log_says_when_what_is_lost_and_when_it_is_back(tmp_path: Path) -> None:
+    keystore(tmp_path / "tracker.key", "tracker", passphrase="")
+    listen = f"ws://127.0.0.1:{free_port()}"
+    tracking = ("serve", "--tracker", "--key", "tracker.key", "--listen", listen)
+    with Running(*tracking, "--gateway", "127.0.0.1:0", folder=tmp_path) as first:
+        first.wait_for(lambda: len(first.out) == 5)
+        gateway = first.out[0].removeprefix("# gateway ")
+        (tmp_path / "shoal.toml").write_text("\n".join(first.out))
+        with Running("serve", "--stream", STREAM, folder=tmp_path) as node:
+            node.wait_for(lambda: get(gateway + "/streams"))
+            assert first.end(signal.SIGKILL) == -signal.SIGKILL
+            id = tomllib.loads("\n".join(first.out))["trackers"][0]["id"]
+            node.wait_for(lambda: len(node.err) >= 2)
+            with Running(*tracking, folder=tmp_path) as second:
+                second.wait_for(lambda: len(second.out) == 3)
+                node.wait_for(lambda: len(node.err) >= 4)
+            assert node.end(signal.SIGTERM) == 0
+    line = re.compile(r"(\S+)Z (INFO|WARNING) shoal\.node: 0x[0-9a-f]{8}: (.*)")
+    found = [match for match in map(line.fullmatch, node.err) if match is not None]
+    assert len(found) == len(node.err), node.err
+    times = [datetime.fromisoformat(match[1]) for match in found]
+    assert times == sorted(times)
+    said = [(match[2], match[3].partition(": ")[0]) for match in found]
+    assert said[:2] == [
+        ("WARNING", "streams not ready"),
+        ("WARNING", f"tracker {id} lost"),
+    ] or said[:2] == [("WARNING", f"tracker {id} lost"), ("WARNING", "streams not ready")]
+    back = sorted(text for level, text in said[2:4] if level == "INFO")
+    assert back[0] == "streams ready again"
+    assert back[1].startswith(f"tracker {id} back after ")
+
+
+def test_no_line_of_the_log_is_broken_by_what_others_say() -> None:
+    record = logging.LogRecord("shoal.x", logging.ERROR, "", 0, "%s", ("é\nfake\x1b[0m",), None)
+    assert LogLines().format(record).endswith("Z ERROR shoal.x: é\\nfake\\x1b[0m")

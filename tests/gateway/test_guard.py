@@ -71,7 +71,7 @@ class _Reached:
 
 def test_without_a_key_nothing_is_changed_or_read(tmp_path: Path, file: KeyFile) -> None:
     """Every route of the table, and every way not to have the key."""
-    key = new_key(file, "read", "publish", "admin")
+    key = new_key(file, "read", "publish", "lease", "admin")
     wrong = key[:-1] + ("0" if key[-1] != "0" else "1")
 
     async def main() -> None:
@@ -121,7 +121,7 @@ def _replaced(route: Route, changes: dict[str, Any]) -> Route:
 
 def test_scopes_and_patterns_say_what_a_key_is_for(tmp_path: Path, file: KeyFile) -> None:
     reader = new_key(file, "read", streams=("0xab*/city/*",))
-    publisher = new_key(file, "publish")
+    publisher, holder = new_key(file, "publish"), new_key(file, "lease")
     operator = new_key(file, "admin")
 
     async def main() -> None:
@@ -136,6 +136,12 @@ def test_scopes_and_patterns_say_what_a_key_is_for(tmp_path: Path, file: KeyFile
             answer = await client.get(heads, 403, headers=bearer(publisher))
             assert "it has publish for *" in answer["error"]
             await client.get("/node", headers=bearer(operator))
+            lease = heads.replace("heads", "lease")
+            for method in ("PUT", "DELETE"):
+                answer, _ = await client.ask(method, lease, 403, headers=bearer(reader))
+                assert "may not lease" in answer["error"]
+                await client.ask(method, lease, 400, headers=bearer(holder))
+            await client.get(heads, 403, headers=bearer(holder))
             await client.get("/ready", headers=bearer(reader))
             await client.get("/ready", 401)
             path = f"/streams/{STREAM}/messages"
@@ -380,8 +386,8 @@ def test_what_changes_something_needs_more_than_reading() -> None:
             gateway = gateway_of(node, GatewaySection())
             for route in gateway.table.routes:
                 assert route.access in (*get_args(Scope), "open", "key", "token")
-                if route.method != "GET" and not route.path.endswith("/lease"):
-                    assert route.access in ("publish", "token"), route
+                if route.method != "GET":
+                    assert route.access in ("publish", "lease", "token"), route
             await gateway.close()
 
     run(main())

@@ -12,14 +12,16 @@ import pytest
 
 from shoal.base.errors import StreamUnavailable
 from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.log_limit import settle_logs
 from shoal.cli.gateway_doors import doors_of
 from shoal.gateway.doors import PublishOptions, StreamDoor
+from shoal.gateway.mqtt import bridge as mqtt_bridge
 from shoal.gateway.mqtt import packets
 from shoal.gateway.mqtt import session as mqtt_session
 from shoal.gateway.mqtt.bridge import Bridge, BridgeConfig, Mapped
 from shoal.gateway.mqtt.packets import Credentials, Publish, Version
 from shoal.gateway.mqtt.session import Address, Session
-from tests.node.network import Town, contents, in_town, run, take
+from tests.node.network import Town, contents, free_port, in_town, run, take
 from tests.transport.recorder import until
 
 STREAM = StreamId("0x" + "ab" * 20 + "/speeds")
@@ -262,3 +264,146 @@ def test_a_part_that_breaks_says_so(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "shoal.gateway"):
         run(main())
     assert "a part of the MQTT bridge has ended" in caplog.text
+
+
+class EchoingBroker:
+    """Acknowledges what comes, and sends it to all who have subscribed: to us as well, as brokers
+    of MQTT 3.1.1 do."""
+
+    def __init__(self, order: str) -> None:
+        self.got = 0
+        self.acknowledged = 0
+        self._order = order
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open(self, port: int) -> asyncio.Server:
+        return await asyncio.start_server(self._serve, "127.0.0.1", port)
+
+    def send(self, payload: bytes, count: int) -> None:
+        """So many messages of a device."""
+        assert self._writer is not None
+        for _ in range(count):
+            self._writer.write(packets.publish("3.1.1", Publish("t", payload, 1)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                kind, body = await _packet(reader)
+                if kind == packets.CONNECT:
+                    writer.write(CONNACK["3.1.1"])
+                elif kind == packets.PUBACK:
+                    self.acknowledged += 1
+                elif kind == packets.PUBLISH:
+                    self.got += 1
+                    acknowledgement = packets.puback(int.from_bytes(body[3:5], "big"))
+                    echo = packets.publish("3.1.1", Publish("t", body[5:], 2))
+                    writer.write(
+                        {
+                            "before": echo + acknowledgement,
+                            "after": acknowledgement + echo,
+                            "never": acknowledgement,
+                        }[self._order]
+                    )
+        writer.close()
+
+
+class QuietDoor(Door):
+    """A stream in which nobody else publishes."""
+
+    @asynccontextmanager
+    async def subscribe(self, *asked: Any, **options: Any) -> AsyncIterator[Any]:
+        async def nothing() -> AsyncIterator[Any]:
+            await asyncio.Event().wait()
+            yield
+
+        yield nothing()
+
+
+@asynccontextmanager
+async def both_ways(port: int) -> AsyncIterator[tuple[Bridge, QuietDoor, Mapped]]:
+    door, mapping = QuietDoor(), Mapped("t", STREAM, "both")
+    address = Address("127.0.0.1", port, Credentials("bridge"), "3.1.1")
+    bridge = Bridge(door, BridgeConfig(address, [mapping]))
+    bridge.start()
+    try:
+        yield bridge, door, mapping
+    finally:
+        await bridge.close()
+
+
+def test_what_a_broker_never_got_hides_no_message_of_a_device(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(mqtt_session, "RETRY_S", (0.05,))
+    sent, dropped, own = 15_000, 5_000, 6_000
+
+    async def main() -> None:
+        port = free_port()
+        broker = EchoingBroker("after")
+        async with both_ways(port) as (bridge, door, mapping):
+            for _ in range(sent):  # while the broker is away
+                bridge._send(mapping, "on")
+            assert bridge.dropped == dropped
+            server = await broker.open(port)
+            await until(lambda: broker.got == broker.acknowledged == sent - dropped)
+            assert door.asked == 0, "what came back does not go into the stream again"
+            broker.send(b"on", own)
+            await until(lambda: broker.acknowledged == sent - dropped + own)
+            assert door.asked == bridge.taken == own
+            assert bridge.echoes == sent - dropped
+            server.close()
+
+    run(main())
+    told = [line for line in caplog.messages if "is dropped: too many wait" in line]
+    assert 1 <= len(told) < 20
+    settle_logs(float("inf"))
+    assert f"and {dropped - 10} more in the last minute" in caplog.text
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_a_message_that_comes_back_is_taken_for_its_own_once(order: str) -> None:
+    async def main() -> None:
+        port = free_port()
+        broker = EchoingBroker(order)
+        server = await broker.open(port)
+        async with both_ways(port) as (bridge, door, mapping):
+            await until(lambda: bridge.connected)
+            for number in range(200):
+                bridge._send(mapping, number % 3)
+                if number % 2:
+                    broker.send(b"1", 1)
+                await asyncio.sleep(0)
+            await until(lambda: broker.acknowledged == 300)
+            assert (bridge.echoes, door.asked) == (200, 100)
+            broker.send(b"1", 1)
+            await until(lambda: door.asked == 101)
+        server.close()
+
+    run(main())
+
+
+def test_a_message_that_does_not_come_back_is_forgotten_after_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mqtt_bridge, "ECHO_S", 0.3, raising=False)
+
+    async def main() -> None:
+        port = free_port()
+        broker = EchoingBroker("never")
+        server = await broker.open(port)
+        async with both_ways(port) as (bridge, door, mapping):
+            await until(lambda: bridge.connected)
+            for _ in range(10):
+                bridge._send(mapping, "on")
+            await until(lambda: broker.got == 10)
+            broker.send(b"on", 1)
+            await until(lambda: broker.acknowledged == 1)
+            assert (bridge.echoes, door.asked) == (1, 0), "it looks like one that came back"
+            await asyncio.sleep(0.4)
+            broker.send(b"on", 9)
+            await until(lambda: broker.acknowledged == 10)
+            assert (bridge.echoes, door.asked) == (1, 9)
+        server.close()
+
+    run(main())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,8 +22,14 @@ from shoal.node.network_file import (
     TrackerSection,
     tracker_contact,
 )
+from shoal.node.readiness import NodeReadiness
 from shoal.protocols.streams.commands import JoinStream
-from shoal.runtime.readiness import REASON_CHARS_MAX, REASONS_MAX, ReadinessChecks
+from shoal.runtime.readiness import (
+    BEGIN_LOOKS,
+    REASON_CHARS_MAX,
+    REASONS_MAX,
+    ReadinessChecks,
+)
 from tests.gateway.client import open_gateway
 from tests.node.network import Town, free_port, in_town, network_of, run
 from tests.transport.recorder import until
@@ -145,8 +153,44 @@ def test_the_log_tells_of_changes_that_last(caplog: pytest.LogCaptureFixture) ->
     checks, state = ReadinessChecks(), [""]
     checks.add("streams", lambda: state[0] or None)
     for state[0] in ("", "lost", "", "lost", "lost", "lost", "", "lost", "", ""):
-        checks.log_changes()
+        checks.log_changes("0x12")
     assert [record.getMessage() for record in caplog.records] == [
-        "streams: not ready: lost",
-        "streams: ready again",
+        "0x12: streams not ready: lost",
+        "0x12: streams ready again",
+    ]
+
+
+def test_a_role_that_begins_has_some_time_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "shoal.node")
+    checks, state = ReadinessChecks(), ["alone"]
+    checks.add("search", lambda: state[0] or None)
+    for _ in range(BEGIN_LOOKS - 1):
+        checks.log_changes("0x12")
+    state[0] = ""
+    for _ in range(3):
+        checks.log_changes("0x12")
+    assert not caplog.records
+    checks.add("dht", lambda: "nobody answers")
+    for _ in range(BEGIN_LOOKS + 3):
+        checks.log_changes("0x12")
+    assert [record.getMessage() for record in caplog.records] == [
+        "0x12: dht not ready: nobody answers"
+    ]
+
+
+def test_the_log_tells_when_storage_is_behind_and_when_it_has_caught_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "shoal.node")
+    behind = {StreamId("a"): True, StreamId("b"): True}
+    sync = SimpleNamespace(is_behind=lambda stream, now_ns: behind[stream])
+    role: Any = SimpleNamespace(streams=behind, sync=sync)
+    host: Any = SimpleNamespace(now_ns=lambda: 0)
+    readiness = NodeReadiness(host)
+    for state in (True, True, False, False):
+        behind[StreamId("b")] = behind[StreamId("a")] = state
+        readiness._look_at_storage(role, "0x12")
+    assert [record.getMessage() for record in caplog.records] == [
+        "0x12: storage is behind in 2 streams, and catches up",
+        "0x12: storage has caught up",
     ]

@@ -11,7 +11,6 @@ from campaigns.spark_driver import (
     AFTER_PUBLISH,
     AGAIN,
     IN_SEAL,
-    IN_TASK,
     TWICE,
     WRITE_ROWS,
     ZOMBIE,
@@ -29,7 +28,6 @@ LIVES = (
     Life(point=IN_SEAL, subscriber=True, attempts=AGAIN),
     Life(restored=True),
     Life(point=AFTER_PUBLISH, storage=0.0),
-    Life(point=IN_TASK),
     # Two other jobs do not fit into the outbox at once, and a third one fails.
     Life(publisher=0.0, writes=True),
 )
@@ -37,7 +35,7 @@ LIVES = (
 
 def test_every_row_arrives_once_whoever_dies_and_whenever(tmp_path: Path) -> None:
     result = run(tmp_path, SIZES, LIVES)
-    points = {IN_SEAL, AFTER_PUBLISH, ZOMBIE, IN_TASK, RESTORED}
+    points = {IN_SEAL, AFTER_PUBLISH, ZOMBIE, RESTORED}
     kinds = {*points, "storage", "publisher", "subscriber"}
     assert result["kills"] == {**dict.fromkeys(kinds, 1), "writes beside": 3}
     assert (result["rows"], result["lost"], result["double"]) == (2_000 + 2 * WRITE_ROWS, 0, 0)

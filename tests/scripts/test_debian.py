@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scripts import coturn, debian, mosquitto, network_tools
+from scripts import coturn, debian, faketime, mosquitto, network_tools
 
 PROGRAMS = {
     "iptables": (network_tools, "usr/sbin/xtables-nft-multi", "xtables/x.so", " iptables"),
@@ -54,7 +54,12 @@ def test_our_own_is_found_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("script", "find"),
-    [(network_tools, "find_tool"), (coturn, "find_turnserver"), (mosquitto, "find_command")],
+    [
+        (network_tools, "find_tool"),
+        (coturn, "find_turnserver"),
+        (mosquitto, "find_command"),
+        (faketime, "find_faketime"),
+    ],
 )
 def test_none_is_fetched_where_there_is_one(
     script: Any, find: str, monkeypatch: pytest.MonkeyPatch

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from shoal.base.errors import NotFound, OffsetExpired, UsageError
-from shoal.base.units import S_NS
+from shoal.base.units import MIB, S_NS
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.rows import Lease, LogHead, LogId
 from tests.storage.stage import (
@@ -110,3 +111,56 @@ def test_what_cannot_be_leased(tmp_path: Path) -> None:
         # Expired ones make room.
         store.lease(lease(store.log, 2, holder="another"), START_NS + 50)
         assert [held.holder for held in store.leases()] == ["another"]
+
+
+def test_a_lease_costs_other_streams_nothing(tmp_path: Path) -> None:
+    """Without leases and with them, the same rows of others are left."""
+    config = StoreConfig(retention=Retention(age_ns=None, size_bytes_max=MIB))
+    left, sizes = [], []
+    for name, leases in (("a", False), ("b", True)):
+        with open_store(tmp_path / name, config) as store:
+            for number in range(40):
+                stream = STREAM if number % 4 else OTHER
+                batch = [message(number, n, stream=stream, content=b"x" * 900) for n in range(50)]
+                store.append(batch, START_NS + number)
+                if leases and number > 1:  # as often as it likes, from the first row on
+                    with suppress(OffsetExpired):
+                        store.lease(lease(store.log, 0, S_NS), START_NS)
+                while store.retain(START_NS + number).more:
+                    pass
+            store.check_invariants()
+            left.append([store.heads(stream, 0) for stream in (OTHER, STREAM)])
+            sizes.append(store.info().size_bytes)
+    (without, own_without), (beside, own) = [[list(held.values()) for held in one] for one in left]
+    assert without[0].first < without[0].last, "some rows of others are left"
+    assert beside == without
+    assert own == own_without
+    assert max(sizes) <= MIB
+
+
+def test_a_lease_costs_others_nothing_in_a_store_that_grows_meanwhile(tmp_path: Path) -> None:
+    """A pass has come to what is leased, and goes on when the store is too large."""
+    config = StoreConfig(
+        retention=Retention(age_ns=10, size_bytes_max=MIB, rows_per_step=8),
+    )
+    left = []
+    for name, leases in (("a", False), ("b", True)):
+        with open_store(tmp_path / name, config) as store:
+            old = [message(n, content=b"x" * 900) for n in range(100)]
+            store.append(old, START_NS)
+            store.append([message(n, stream=OTHER) for n in range(40)], START_NS + 1)
+            if leases:
+                store.lease(lease(store.log, 0, S_NS), START_NS)
+                step = store.retain(START_NS + 11)
+                assert (step.removed, step.more, step.blocked) == (8, True, True)
+            young = [message(n, stream=OTHER, content=b"x" * 900) for n in range(100, 1_200)]
+            for at in range(0, len(young), 100):
+                store.append(young[at : at + 100], START_NS + 11)
+            while store.retain(START_NS + 11).more:
+                pass
+            store.check_invariants()
+            left.append(store.heads(OTHER, 0)[store.log])
+            own = store.heads(STREAM, 0)[store.log]
+            assert own.first > own.last, "all that is old went, leased or not"
+    assert left[1].first == left[0].first
+    assert 100 < left[0].first < left[0].last

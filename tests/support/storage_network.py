@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from shoal.base.ids import MessageId, StreamId
 from shoal.base.units import MS_NS
@@ -86,7 +86,7 @@ class StorageNetwork:
             node.listeners.append(partial(self._arrived, node))
             self.storage.append(node)
 
-    def __enter__(self) -> StorageNetwork:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -20,7 +20,7 @@ BRIEF = TransportLimits(handshake_timeout_ns=200 * MS_NS)
 FEW = TransportLimits(handshake_timeout_ns=600 * MS_NS, handshakes_max=3)
 
 UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 )
 
@@ -85,7 +85,7 @@ async def test_only_so_many_may_knock(stage: Stage) -> None:
 async def test_who_is_no_websocket_is_refused(stage: Stage) -> None:
     b = await stage.actor("b")
     for request in (
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
         b"\x00\xff" * 100 + b"\r\n\r\n",
         b"x" * 20_000,

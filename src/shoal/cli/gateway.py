@@ -32,7 +32,8 @@ SHOAL_TOML = Path("shoal.toml")
 def new(
     name: Annotated[str, typer.Argument(help="Who or what it is for.")],
     scope: Annotated[
-        list[str], typer.Option(metavar="read|publish|admin", help="What it may do; any number.")
+        list[str],
+        typer.Option(metavar="read|publish|lease|admin", help="What it may do; any number."),
     ],
     stream: Annotated[
         list[str] | None,

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 Config = Annotated[Path, typer.Option(metavar="FILE", help="The network file.")]
 
 DEFAULT_CONFIG = Path("shoal.toml")
+LIBRARY_LOGS = ("asyncio", "aiohttp.internal", "aiohttp.web", "aiohttp.websocket")
+"""Loggers that say what connections of others did."""
 
 
 def serve(
@@ -96,7 +100,31 @@ def serve(
     if gateway is not None:
         changes["gateway"] = replace(network.gateway or GatewaySection(), listen=gateway)
     allow_all_files()
+    log_to_stderr()
     run_until_stopped(_serve(replace(network, **changes), stream or []))
+
+
+def log_to_stderr() -> None:
+    """Lines of those that run for long: when, how bad, from where, and what. What others say is in
+    some of them: no line is broken by it."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("shoal").setLevel(logging.INFO)
+    # What strangers do wrong at the door is counted in metrics, and changes nothing.
+    logging.getLogger("shoal.runtime").setLevel(logging.WARNING)
+
+
+class LogLines(logging.Formatter):
+    """Plain text: 2026-01-31T12:00:00.123Z WARNING shoal.node: what happened."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        text = "".join(
+            char if char.isprintable() else ascii(char)[1:-1] for char in record.getMessage()
+        )
+        line = f"{when.replace('+00:00', 'Z')} {record.levelname} {record.name}: {text}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
 def _absolute(source: str) -> str:
@@ -108,6 +136,10 @@ def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
     """Run to the end, or until SIGINT or SIGTERM, which end it in good order. That takes seconds,
     and further ones change nothing: what is being flushed then would be lost."""
     import signal
+
+    from shoal.base.log_limit import limit_library_logs
+
+    limit_library_logs(*LIBRARY_LOGS)
 
     async def stoppable() -> None:
         task = asyncio.ensure_future(main)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.cli.open_files import allow_all_files
-from shoal.cli.serve import open_explorer, run_until_stopped
+from shoal.cli.serve import log_to_stderr, open_explorer, run_until_stopped
 
 if TYPE_CHECKING:
     from shoal.base.ids import StreamId
@@ -43,6 +43,7 @@ def up(
     Example: shoal up
     """
     allow_all_files()
+    log_to_stderr()
     run_until_stopped(_up(folder, nodes, as_json))
 
 

@@ -17,7 +17,7 @@ LeaseKey = tuple[str, LogId, StreamId, int]
 
 
 class ClientLeases:
-    """Leases by the address of who took them; as many as a store has at most."""
+    """Leases by the key or address of who took them; as many as a store has at most."""
 
     def __init__(self, most: int = LEASES_MAX) -> None:
         self._most = most

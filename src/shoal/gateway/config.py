@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from ipaddress import ip_address
 from pathlib import Path
 
 import msgspec
 
 from shoal.base.errors import ConfigError, UsageError
+from shoal.base.page_guard import is_loopback_name
 from shoal.base.units import KIB, MIB
 
 PORT_MAX = 65_535
@@ -18,6 +18,15 @@ QUESTION_BYTES_MAX = 64 * KIB
 LINES_BYTES_MAX = 8 * MIB
 """Messages in one request: sixteen of the largest."""
 LINES_MAX = 10_000
+BODIES_BYTES_MAX = 64 * MIB
+"""Of all requests at once: eight of the largest bodies. Each is held until its request is done."""
+BODIES_SHARE_BYTES_MAX = 16 * MIB
+"""Of one key, or of one address without a key: two of the largest bodies."""
+BODY_BUFFER_BYTES = 128 * KIB
+"""What a connection holds of a body that is not read yet, at most; a body counts as so much from
+its first byte on, unless it is shorter."""
+BODY_S = 120.0
+"""For all of a body: eight megabytes at half a megabit a second."""
 SUBSCRIBER_QUEUE_MAX = 1_000
 SUBSCRIBER_QUEUE_BYTES_MAX = 8 * MIB
 """Messages that wait for one slow subscriber; beyond either bound the oldest go, and it is told. In
@@ -81,7 +90,7 @@ class GatewayConfig(msgspec.Struct, frozen=True):
 
     def check_listen(self, host: str) -> None:
         """Refuse to serve strangers by accident."""
-        if not is_loopback(host) and self.keys is None and not self.open_to_all:
+        if not is_loopback_name(host) and self.keys is None and not self.open_to_all:
             raise ConfigError(
                 f"gateway listen = {host!r} is beyond loopback, where anybody could use this node:"
                 " name a file of keys (keys = ... under [gateway], `shoal gateway key new` makes"
@@ -96,13 +105,3 @@ def split_listen(listen: str) -> tuple[str, int]:
     if not host or not (port.isascii() and port.isdigit()) or int(port) > PORT_MAX:
         raise UsageError(f"gateway listen = {listen!r}: write host:port, as in 127.0.0.1:7780")
     return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a name can only be this machine's own; others may be anybody's."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -131,7 +131,7 @@ class KeyRing:
 
     def find(self, shown: str) -> ApiKey | None:
         """Whose key it is, if it is one."""
-        self._look_again()
+        self.look_again()
         prefix, _, rest = shown.partition("_")
         id, _, secret = rest.partition("_")
         key = self._keys.get(id)
@@ -139,7 +139,13 @@ class KeyRing:
         right = hmac.compare_digest(_digest(secret), "" if key is None else key.digest)
         return key if right and prefix == PREFIX else None
 
-    def _look_again(self) -> None:
+    def holding(self, key: ApiKey) -> ApiKey | None:
+        """A key that was found before, as the file has it now: None if it is revoked."""
+        found = self._keys.get(key.id)
+        return found if found is not None and found.digest == key.digest else None
+
+    def look_again(self) -> None:
+        """Read the file, if it has changed."""
         if monotonic() - self._looked_s < LOOK_AGAIN_S:
             return
         self._looked_s = monotonic()

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from datetime import datetime
 
 import msgspec
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from shoal.base.errors import NotFound, ShoalError, UsageError
 from shoal.base.ids import PARTITIONS_MAX, StreamId, parse_stream_id
@@ -24,6 +24,7 @@ from shoal.gateway.answers import problem
 from shoal.gateway.config import HEARTBEAT_S, STALLED_S
 from shoal.gateway.doors import EARLIEST, LATEST, Doors, Gap, Start, Told, parse_message_id
 from shoal.gateway.feeds import Feeds
+from shoal.gateway.guard import ADMISSION
 from shoal.gateway.history import LAST, LAST_MAX, PARTITION, hang_up
 from shoal.gateway.routes import EVENTS, JSON, Parameter, Route
 from shoal.gateway.values import Explained, Values
@@ -207,6 +208,11 @@ async def _serve_socket(request: web.Request, messages: AsyncIterator[Told]) -> 
     try:
         async for _ in socket:
             pass  # until it goes
+    except asyncio.CancelledError:
+        talking.cancel()
+        if request[ADMISSION].ended:
+            await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"the key was revoked")
+        raise
     finally:
         talking.cancel()
         await asyncio.wait([talking])

@@ -4,10 +4,9 @@ People read pages as JSON. Programs ask for format=msgpack: rows come as their p
 them, so that whoever computes on them checks them himself, and a page is large, for a reader of
 millions of rows pays for each question.
 
-Leases are the one thing that a client can change here. They cost a place in the store (10,000 of
-them in all, 1,000 of one client, an hour each at most) and hold retention back; so they are taken
-only of logs that have rows here, and the gateway is bound to loopback unless its operator says
-otherwise.
+Leases are the one thing that a client can change here, and need a scope of their own. They cost a
+place in the store (10,000 of them in all, 1,000 of one client, an hour each at most) and hold
+retention back, for their stream only; so they are taken only of logs that have rows here.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ from shoal.base.log_pages import (
 from shoal.base.units import S_NS
 from shoal.gateway.answers import json_answer
 from shoal.gateway.client_leases import ClientLeases
+from shoal.gateway.guard import ADMISSION
 from shoal.gateway.history import FROM, PUBLISHER, TO
 from shoal.gateway.log_reading import LogQuestion, read_json_page, read_page
 from shoal.gateway.routes import Parameter, Route
@@ -151,7 +151,7 @@ class Logs:
             path=f"{self._base}/log/lease",
             handler=self._lease,
             summary="Hold retention back for a reader",
-            access="read",
+            access="lease",
             parameters=(_PARTITION, _LOG, _AFTER, _HOLDER, _SECONDS),
             answer=Leased,
         )
@@ -160,7 +160,7 @@ class Logs:
             path=f"{self._base}/log/lease",
             handler=self._release,
             summary="Give a lease back",
-            access="read",
+            access="lease",
             parameters=(_PARTITION, _LOG, _HOLDER),
             answer=Released,
         )
@@ -229,7 +229,8 @@ class Logs:
                 if partition < PARTITIONS_MAX  # the keys of encrypted streams are no content
             }
             kept = bool(held) or self._keeps(stream)
-            known = bool(heads) or self._names(stream)
+            had = any(head.last for at in heads.values() for head in at.logs.values())
+            known = had or self._names(stream)
             return json_answer(StreamHeads(show_node_id(self._node), store.log, kept, known, held))
 
     async def _seek(self, request: web.Request) -> web.Response:
@@ -258,7 +259,7 @@ class Logs:
             seconds = values.number("seconds", 1, LEASE_S_MAX, LEASE_S_MAX)
             holder = _holder(values)
             values.check_all_known()
-            client, key = request.remote or "", (holder, log, stream, partition)
+            client, key = _client(request), (holder, log, stream, partition)
 
             def work() -> int:
                 # A lease on a stream that never was here would take one of its names for ever.
@@ -303,6 +304,13 @@ class Logs:
 
 def _never(stream: StreamId) -> bool:
     return False
+
+
+def _client(request: web.Request) -> str:
+    """Whose leases they are: the key's, or the address's."""
+    admission = request.get(ADMISSION)
+    key = None if admission is None else admission.key
+    return request.remote or "" if key is None else f"key {key.id}"
 
 
 def _partition(values: Values) -> int:

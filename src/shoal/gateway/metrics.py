@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal.base.errors import ShoalError
+from shoal.base.units import seconds
 from shoal.gateway.feeds import Feeds
 from shoal.gateway.mqtt.bridge import Bridge
 from shoal.gateway.publishing import Publishing
@@ -145,6 +146,9 @@ class Metrics(Collector):
             yield _counter("mqtt_taken", "Messages that came from the broker.", bridge.taken)
             yield _counter("mqtt_sent", "Messages for the broker.", bridge.sent)
             yield _counter("mqtt_dropped", "Messages that were not passed on.", bridge.dropped)
+            yield _counter(
+                "mqtt_echoes", "Messages of the broker that were our own, come back.", bridge.echoes
+            )
 
     def _ages(self) -> HistogramMetricFamily:
         buckets, total = [], 0
@@ -186,6 +190,11 @@ def _storage(disk: StoreDisk) -> Iterator[Metric]:
         problem = True
     else:
         yield GaugeMetricFamily("shoal_storage_messages", "Messages kept.", value=info.messages)
+        yield GaugeMetricFamily(
+            "shoal_storage_uncertain_seconds",
+            "By how much the clock is ahead of the time that retention goes by.",
+            value=seconds(disk.store.uncertain_ns),
+        )
         yield GaugeMetricFamily(
             "shoal_storage_size_bytes", "What they take in the store.", value=info.size_bytes
         )

@@ -12,7 +12,7 @@ from aiohttp import web
 from shoal.base.errors import UsageError
 from shoal.base.ids import parse_stream_id
 
-Scope = Literal["read", "publish", "admin"]
+Scope = Literal["read", "publish", "lease", "admin"]
 Access = Scope | Literal["open", "key", "token"]
 """A scope that the key must have; or: everybody, every key, the outbox's own token."""
 

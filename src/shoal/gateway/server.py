@@ -12,28 +12,32 @@ It is bound to loopback unless told otherwise. Stream ids contain slashes: write
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
+from shoal.base.log_limit import log_of_others
 from shoal.gateway.answers import json_answer, problem
+from shoal.gateway.bodies import CHARGE, BodyBudget
 from shoal.gateway.config import (
     HANDSHAKE_S,
     IDLE_S,
     QUESTION_BYTES_MAX,
     GatewayConfig,
-    is_loopback,
     split_listen,
 )
 from shoal.gateway.connections import Entrance, connections_max
 from shoal.gateway.doors import Doors
 from shoal.gateway.feeds import Feeds
-from shoal.gateway.guard import Guard
+from shoal.gateway.guard import ADMISSION, Guard
 from shoal.gateway.history import History
+from shoal.gateway.keys import LOOK_AGAIN_S
 from shoal.gateway.live import Live
 from shoal.gateway.log import Logs
 from shoal.gateway.metrics import Gauge, Metrics
@@ -53,6 +57,9 @@ SHUTDOWN_S = 1.0  # what a request under way gets when the node stops
 LINGER_S = 1.0  # what is left of a body that was refused is read for so long: it may be large
 BACKLOG = 1024  # connections that the kernel has accepted and we have not: a crowd may come at once
 API_VERSION = "1"
+GONE = 499  # what metrics say of a request whose client ended it; nobody is answered so
+
+log_others = log_of_others("shoal.gateway")
 
 
 class Gateway:
@@ -81,6 +88,7 @@ class Gateway:
         doors = doors or Doors()
         self.address = ""
         self.feeds = Feeds()
+        self.bodies = BodyBudget()
         self.metrics = Metrics(
             lambda: len(host.connections), disk, host.readiness.look, gauges=gauges
         )
@@ -89,6 +97,7 @@ class Gateway:
         self._extras = tuple(extras)
         self._runner: web.AppRunner | None = None
         self._listening: asyncio.Server | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._entrance: Entrance | None = None
         self._overview = Overview(host, tracker, self.metrics)
         self._logs = Logs(None if disk is None else disk.store, host.node, keeps, names=names)
@@ -128,9 +137,9 @@ class Gateway:
         self._config.check_listen(host)
         tls = self._config.tls()
         guard = Guard(self._config, self.table, self._extras)
-        guard.local = is_loopback(host)
         app = web.Application(
-            client_max_size=QUESTION_BYTES_MAX, middlewares=[self._explain, _guarded(guard)]
+            client_max_size=QUESTION_BYTES_MAX,
+            middlewares=[self._explain, _guarded(guard, self.bodies)],
         )
         app.on_response_prepare.append(_with_headers(guard))
         self.table.add_to(app.router)
@@ -139,6 +148,7 @@ class Gateway:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            logger=_FaultLog(log_others),
             shutdown_timeout=SHUTDOWN_S,
             lingering_time=LINGER_S,
             keepalive_timeout=IDLE_S,
@@ -151,6 +161,8 @@ class Gateway:
             raise UsageError(
                 f"gateway listen = {listen!r}: {error.strerror or error}: choose another port"
             ) from error
+        if guard.has_keys:
+            self._watching = asyncio.create_task(_watch_keys(guard))
         self._host.readiness.add("gateway", self._check)
         bound = self._listening.sockets[0].getsockname()
         name = f"[{bound[0]}]" if ":" in bound[0] else bound[0]
@@ -184,6 +196,8 @@ class Gateway:
         )
 
     async def _stop_serving(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
         self._host.readiness.remove("gateway", self._check)
         listening, self._listening = self._listening, None
         if listening is not None:
@@ -216,18 +230,48 @@ class Gateway:
                 text = f"no {request.method} {request.path} here: GET one of {self.table.paths()}"
                 error.text, error.content_type = problem(text), "application/json"
             raise
+        except (ConnectionError, web.RequestPayloadError) as error:
+            here = request.transport
+            is_ours = here is not None and not here.is_closing()
+            if is_ours and not isinstance(error, web.RequestPayloadError):
+                raise  # it was another connection, of the node
+            status = GONE  # or it is no HTTP that came: either way the client ended it
+            return web.Response(status=web.HTTPBadRequest.status_code)
+        except asyncio.CancelledError:
+            status = GONE
+            raise
         finally:
             self.metrics.answered(name, status)
 
 
-def _guarded(guard: Guard) -> Any:
+def _guarded(guard: Guard, bodies: BodyBudget) -> Any:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        guard.check(request)
-        preflight = guard.preflight(request)
-        return await handler(request) if preflight is None else preflight
+        with guard.admit(request) as admission, bodies.charge(admission.whose) as charge:
+            preflight = guard.preflight(request)
+            if preflight is not None:
+                return preflight
+            charge.begin(request)
+            request[CHARGE] = charge
+            request[ADMISSION] = admission
+            return await handler(request)
 
     return check
+
+
+async def _watch_keys(guard: Guard) -> None:
+    """Open responses end with their key, also if nobody asks for anything meanwhile."""
+    while True:
+        await asyncio.sleep(LOOK_AGAIN_S)
+        guard.look_again()
+
+
+class _FaultLog(logging.LoggerAdapter[logging.Logger]):
+    """What the HTTP library has to say of requests. What is no HTTP is the client's affair."""
+
+    def exception(self, msg: object, *args: object, **more: Any) -> None:
+        clients_fault = isinstance(more.get("exc_info"), HttpProcessingError | ConnectionError)
+        self.log(logging.DEBUG if clients_fault else logging.ERROR, msg, *args, **more)
 
 
 def _with_headers(guard: Guard) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:

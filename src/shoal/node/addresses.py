@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from shoal.base.errors import ConfigError
+from shoal.base.page_guard import is_loopback_name
 from shoal.node.webrtc_section import WEBRTC_ADDRESS
 
 
@@ -19,8 +21,7 @@ def is_local(listen: Sequence[str]) -> bool:
 def is_loopback(address: str) -> bool:
     """Whether only this machine reaches an address."""
     try:
-        host = urlsplit(address).hostname or ""
-        return host == "localhost" or ip_address(host).is_loopback
+        return is_loopback_name(urlsplit(address).hostname or "")
     except ValueError:
         return False
 
@@ -40,3 +41,13 @@ def is_url(text: str, *schemes: str, port: bool) -> bool:
         return url.scheme in schemes and bool(url.hostname) and (url.port is not None or not port)
     except ValueError:
         return False
+
+
+def check_origins(origins: Sequence[str]) -> None:
+    """Refuse what is no origin of web pages, as a browser writes them."""
+    for origin in origins:
+        listable = is_url(origin, "http", "https", port=False) and origin.count("/") == 2
+        if origin != "*" and not listable:
+            raise ConfigError(
+                f"origins: {origin!r} is none: write https://HOST, or https://HOST:PORT"
+            )

@@ -10,7 +10,7 @@ from msgspec import Meta
 from shoal.base.errors import ConfigError
 from shoal.base.ids import parse_stream_id
 from shoal.identity import split_secret_source
-from shoal.node.addresses import is_url
+from shoal.node.addresses import check_origins, is_url
 
 
 class OutboxSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,13 +52,7 @@ class GatewaySection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Refuse what cannot work."""
         if self.private_key is not None and self.certificate is None:
             raise ConfigError("private_key: it is of no use without its certificate: name both")
-        for origin in self.origins:
-            if origin != "*" and not (
-                is_url(origin, "http", "https", port=False) and origin.count("/") == 2
-            ):
-                raise ConfigError(
-                    f"origins: {origin!r} is none: write https://HOST, or https://HOST:PORT"
-                )
+        check_origins(self.origins)
 
 
 class MqttMapping(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

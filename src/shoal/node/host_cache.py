@@ -18,6 +18,7 @@ from pathlib import Path
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import parse_node_id, show_node_id
+from shoal.base.log_limit import log_of_others
 from shoal.base.units import KIB
 from shoal.kernel.contact import ADDRESS_CHARS_MAX, Contact
 from shoal.node.addresses import is_public
@@ -30,6 +31,7 @@ REDIRECTS_MAX = 3
 _PLAIN = "ws://"
 
 log = logging.getLogger("shoal.node")
+log_others = log_of_others("shoal.node")
 
 
 def parse_hosts(text: str, source: str) -> list[Contact]:
@@ -42,7 +44,7 @@ def parse_hosts(text: str, source: str) -> list[Contact]:
         try:
             contact = _contact(line)
         except UsageError as error:
-            log.warning("%s, line %d is left out: %s", source, number, error)
+            log_others.warning("%s, line %d is left out: %s", source, number, error)
         else:
             found.setdefault(contact.node, contact)
     return list(found.values())
@@ -105,7 +107,7 @@ async def fetch_web_cache(url: str, *, local: bool) -> list[Contact]:
                     break
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
         problem = str(error) or type(error).__name__
-        log.warning("the web cache %s does not answer: %s", url, problem)
+        log_others.warning("the web cache %s does not answer: %s", url, problem)
         return []
     found = parse_hosts(raw[:CACHE_BYTES_MAX].decode(errors="replace"), url)
     return [contact for contact in found if local or is_public(contact.addresses[0])]

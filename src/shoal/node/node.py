@@ -10,6 +10,7 @@ from typing import Any
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
+from shoal.base.page_guard import PageGuard
 from shoal.base.units import S_NS
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
 from shoal.identity.session import NO_SESSION, SessionRecord
@@ -116,6 +117,7 @@ class Node(Searching):
         """Whether the time of day of this node can be believed."""
         self._session = session
         self.host.on_replaced.append(self._session_replaced)
+        parts.peers.prefix_of = self.host.prefix_of
         self._streams: StreamNode | None = parts.streams
         self._signaller = parts.signaller
         self._history: NodeHistory | None = None
@@ -180,7 +182,12 @@ class Node(Searching):
         roles = tuple(name for name, part in parts.items() if part is not None)
         credentials = Credentials(self._key, self._entropy, roles, session=self.host.session)
         transports: list[Transport] = [
-            WebSocketTransport(credentials, self.host, tls=tls_of(self.network)),
+            WebSocketTransport(
+                credentials,
+                self.host,
+                tls=tls_of(self.network),
+                pages=PageGuard("node", self.network.node.origins, self.network.node.hosts),
+            ),
             *webrtc_transports(self.network, credentials, self.host, self._signaller),
         ]
         if self.registry is not None:
@@ -200,7 +207,8 @@ class Node(Searching):
         self.addresses = await self.host.open(transports, self.network.node.listen)
         if self.storage is not None:
             self._memberships.entering = self.storage.keep
-            self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
+            members = None if self._streams is None else self._memberships
+            self.storage.start(self.host, members)
         if self._publishing is not None:
             if self.network.node.key is not None and self.home == self.id:
                 self._publishing.unkept.open(unkept_path(self.network.path(self.network.node.key)))
@@ -242,8 +250,10 @@ class Node(Searching):
             checks.search(parts.search)
         if self.registry is not None:
             checks.registry(self.registry)
+        if self.storage is not None:
+            checks.storage(self.storage)
         self.clock.start()
-        checks.start()
+        checks.start(self.network)
 
     async def close(self) -> None:
         """Leave every stream, flush, and close every link. Each part is closed also if one fails,
@@ -300,7 +310,7 @@ class Node(Searching):
         return stream
 
     async def open_stream(self, id: str) -> Stream:
-        """Somebody's stream, by its full id, or our own by its path."""
+        """Somebody's stream, by its full id, or our own by its path. Nobody is told of it."""
         if id.startswith("/"):
             id = show_node_id(self.home) + id
         return await self._opened(parse_stream_id(id))

@@ -11,7 +11,7 @@ from shoal.base.errors import ConfigError
 from shoal.base.ids import parse_node_id
 from shoal.identity import split_secret_source
 from shoal.kernel.contact import ADDRESSES_MAX, Contact
-from shoal.node.addresses import is_url
+from shoal.node.addresses import check_origins, is_url
 from shoal.node.webrtc_section import WEBRTC_ADDRESS
 
 
@@ -32,6 +32,10 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     listen: Annotated[tuple[str, ...], Meta(max_length=ADDRESSES_MAX)] = ("ws://127.0.0.1:0",)
     certificate: str | None = None
     """PEM file with certificate and key, for wss:// addresses."""
+    origins: tuple[str, ...] = ()
+    """Web pages of these origins may be peers; "*" is all of them. Nodes are no web pages."""
+    hosts: tuple[str, ...] = ()
+    """More names under which peers on this machine reach it, as through a proxy."""
     region: Annotated[str, Meta(max_length=64)] = ""
     """Where it is, for people: a name, as in eu-north-1; the explorer knows where some are."""
     location: tuple[Latitude, Longitude] | None = None
@@ -51,6 +55,7 @@ class NodeSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ConfigError(f"listen: {address!r} needs a certificate: name its PEM file")
         if self.passphrase is not None:
             split_secret_source("passphrase", self.passphrase)
+        check_origins(self.origins)
 
 
 class PeerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,4 +1,5 @@
-"""Which roles of a node work now: the checks behind `Node.readiness`, /ready, doctor and metrics.
+"""Which roles of a node work now: the checks behind `Node.readiness`, /ready, doctor and metrics;
+and the lines of the log that say what changes: roles, configured peers, storage that is behind.
 
 A node that is in no stream has no link to a tracker. So every 20 s one is dialled, and the link is
 let go again, until one of [[trackers]] has proven that it is the one that the file names.
@@ -7,13 +8,18 @@ let go again, until one of [[trackers]] has proven that it is the one that the f
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from functools import partial
 
-from shoal.base.ids import NodeId, StreamId, show_node_id
+import msgspec
+
+from shoal.base.ids import NodeId, StreamId, short_node_id, show_node_id
 from shoal.kernel.contact import Contact
+from shoal.node.network_file import NetworkFile
 from shoal.node.registry_role import RegistryRole
 from shoal.node.search_role import SearchRole
+from shoal.node.storage_role import StorageRole
 from shoal.node.tasks import Tasks
 from shoal.node.topic_role import TopicRole
 from shoal.protocols.streams.node import StreamNode
@@ -24,6 +30,21 @@ PROBE_S = 20.0  # between two dials of a tracker that no stream needs: a handsha
 PROBE_ANSWER_S = 6.0  # a dial takes 5 s at most
 POLL_S = 0.1  # between looks at whether a dial has been answered
 NAMED_MAX = 3  # streams that a reason names
+PEERS_MAX = 64  # of each section, whose coming and going the log tells
+LOST_LOOKS = 2  # at a peer before it is lost: a restart that takes a second is none
+BEHIND_LOOKS = 5  # between two looks at whether each stream in storage is behind
+
+log = logging.getLogger("shoal.node")
+
+
+class _Peer(msgspec.Struct):
+    """One whom the network file names, as the log has it."""
+
+    what: str
+    node: NodeId
+    looks: int = 0
+    """So many in a row found it lost."""
+    lost_s: float | None = None
 
 
 class NodeReadiness:
@@ -34,9 +55,22 @@ class NodeReadiness:
         self._tasks = Tasks()
         self._answered = False
         """Whether a tracker did, the last time that one was dialled."""
+        self._peers: dict[NodeId, _Peer] = {}
+        self._storage: StorageRole | None = None
+        self._behind = 0
+        """Streams that are, as the log has it."""
 
-    def start(self) -> None:
-        """Tell the log of changes from now on."""
+    def start(self, network: NetworkFile) -> None:
+        """Tell the log of changes from now on, of those whom the network file names, too."""
+        for what, entries in (
+            ("tracker", network.trackers),
+            ("storage node", network.storage_nodes),
+            ("bootstrap node", (*network.bootstrap, *network.search_bootstrap)),
+        ):
+            for entry in entries[:PEERS_MAX]:
+                contact = entry.contact()
+                if contact.node != self._host.node:
+                    self._peers.setdefault(contact.node, _Peer(what, contact.node))
         self._tasks.start(self._watch())
 
     async def close(self) -> None:
@@ -70,6 +104,10 @@ class NodeReadiness:
     def search(self, role: SearchRole) -> None:
         """This node is part of the search network."""
         self._host.readiness.add("search", partial(self._check_search, role))
+
+    def storage(self, role: StorageRole) -> None:
+        """This node keeps streams; the role itself says whether it can."""
+        self._storage = role
 
     def registry(self, role: RegistryRole) -> None:
         """This node asks a registry who may do what."""
@@ -121,9 +159,43 @@ class NodeReadiness:
     # Tasks
 
     async def _watch(self) -> None:
+        whose, looks = short_node_id(self._host.node), 0
         while True:
             await asyncio.sleep(LOOK_S)
-            self._host.readiness.log_changes()
+            self._host.readiness.log_changes(whose)
+            for peer in self._peers.values():
+                self._look_at(peer, whose)
+            looks += 1
+            if self._storage is not None and looks % BEHIND_LOOKS == 0:
+                self._look_at_storage(self._storage, whose)
+
+    def _look_at(self, peer: _Peer, whose: str) -> None:
+        """A peer is lost when a dial to it has failed, and since then none has come up; one that
+        is not needed now is as it was."""
+        problem = None if self._is_here(peer.node) else self._host.dial_problem(peer.node)
+        now_s = asyncio.get_running_loop().time()
+        if problem is not None:
+            peer.looks += 1
+            if peer.looks == LOST_LOOKS:
+                peer.lost_s = now_s
+                log.warning(
+                    "%s: %s %s lost: %s", whose, peer.what, show_node_id(peer.node), problem
+                )
+        elif self._is_here(peer.node):
+            peer.looks = 0
+            if peer.lost_s is not None:
+                took_s, peer.lost_s = now_s - peer.lost_s, None
+                who = show_node_id(peer.node)
+                log.info("%s: %s %s back after %.0f s", whose, peer.what, who, took_s)
+
+    def _look_at_storage(self, role: StorageRole, whose: str) -> None:
+        now_ns = self._host.now_ns()
+        behind = sum(role.sync.is_behind(stream, now_ns) for stream in role.streams)
+        if behind and not self._behind:
+            log.warning("%s: storage is behind in %d streams, and catches up", whose, behind)
+        elif self._behind and not behind:
+            log.info("%s: storage has caught up", whose)
+        self._behind = behind
 
     async def _probe(self, contacts: Sequence[Contact]) -> None:
         while True:

@@ -21,6 +21,7 @@ from time import time_ns
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import StreamId
+from shoal.base.log_limit import log_of_others
 from shoal.base.units import MS_NS
 from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, parse_cid, show_cid
@@ -39,6 +40,7 @@ ROWS_MAX = 100  # events that wait to be written: with the largest payloads, one
 RETRY_S = 5.0  # a topic that nobody knows yet, a disk that is full
 
 log = logging.getLogger("shoal.storage")
+log_others = log_of_others("shoal.storage")
 
 
 class TopicLogs:
@@ -130,7 +132,7 @@ class TopicLogs:
             latest_ns = max(now_ns, self.store.certain_ns or 0) + FUTURE_NS
             if not 0 <= created_ms * MS_NS <= latest_ns:
                 self.left_out += 1
-                log.warning("event %s is left out: it is of %s", event.cid, event.created)
+                log_others.warning("event %s is left out: it is of %s", event.cid, event.created)
             elif created_ms >= horizon_ms:
                 kept.append(event_message(event.descriptor, encode_descriptor(event.descriptor)))
         self.store.append(kept, now_ns)

@@ -9,7 +9,6 @@ itself is believed by its CID.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from heapq import heappop, heappush
@@ -18,13 +17,14 @@ from typing import Protocol
 import msgspec
 
 from shoal.base.errors import NotFound, TopicUnavailable, UsageError
+from shoal.base.log_limit import log_of_others
 from shoal.identity.topics.cid import Cid, show_cid
 from shoal.identity.topics.descriptors import TopicDescriptor
 from shoal.identity.topics.signing import signatures_hold
 from shoal.node.topic_events import Event
 from shoal.protocols.topics.state import is_allowed
 
-log = logging.getLogger("shoal.node")
+log_others = log_of_others("shoal.node")
 
 
 class Held(msgspec.Struct):
@@ -139,7 +139,8 @@ class _Past:
         if id in self._held.events or self._is_good(event):
             self._reach(event)
         else:
-            log.warning("event %s is left out of topic %s: forged", event.cid, show_cid(self._id))
+            topic = show_cid(self._id)
+            log_others.warning("event %s is left out of topic %s: forged", event.cid, topic)
 
     async def _fetch(self, id: Cid) -> Event:
         if self._held.is_current:

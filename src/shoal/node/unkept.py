@@ -27,6 +27,7 @@ import msgspec
 
 from shoal.base.errors import HistoryUnavailable, MalformedMessage, NotFound, ShoalError
 from shoal.base.ids import MessageId, StreamId
+from shoal.base.log_limit import log_of_others
 from shoal.base.units import KIB, MIB
 from shoal.identity.stream_message import decode_body
 from shoal.node.tasks import Tasks
@@ -52,6 +53,7 @@ Keep = Callable[[StreamId, bytes, int], Awaitable[None]]
 """Return when so many storage nodes have a message; HistoryUnavailable if they do not."""
 
 log = logging.getLogger("shoal.node")
+log_others = log_of_others("shoal.node")
 
 
 def unkept_path(keystore: Path) -> Path:
@@ -198,7 +200,8 @@ class UnkeptMessages:
             if error.refused and message.id in self._waiting:
                 self.dropped += 1
                 self._remove(message)
-                log.warning("%s is given up, all storage nodes refuse it: %s", message.id, error)
+                why = "%s is given up, all storage nodes refuse it: %s"
+                log_others.warning(why, message.id, error)
             raise
         self._remove(message)
         self._kept[message.id] = None

@@ -37,6 +37,7 @@ class Clock:
     def __init__(self, stepped: Callable[[int, int], None]) -> None:
         """`stepped` hears by how much the time of day is ahead, and when, if that changes."""
         self._stepped = stepped
+        self._wall_ns = time_ns
         self._begin_ns = time_ns() - steady_ns()
         self.offset_ns = 0
         """By how much the time of day is ahead."""
@@ -48,7 +49,7 @@ class Clock:
     def now_ns(self) -> int:
         """The same, once a step of the system clock has been told; for the event loop."""
         now_ns = self._begin_ns + steady_ns()
-        if not -STEP_NS < time_ns() - now_ns - self.offset_ns < STEP_NS:
+        if not -STEP_NS < self._wall_ns() - now_ns - self.offset_ns < STEP_NS:
             self._look()
         return now_ns
 
@@ -56,7 +57,7 @@ class Clock:
         """The two may have been read with a pause between them."""
         for _ in range(READS_MAX):
             before_ns = self.steady_ns()
-            wall_ns = time_ns()
+            wall_ns = self._wall_ns()
             after_ns = self.steady_ns()
             if after_ns - before_ns < STEP_NS:
                 break

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -29,6 +30,7 @@ from shoal.base.errors import (
     UsageError,
 )
 from shoal.base.ids import NodeId, short_node_id, show_node_id
+from shoal.base.log_limit import MINUTE_S, log_of_others, settle_logs
 from shoal.base.units import S_NS, seconds
 from shoal.identity.session import (
     NO_SESSION,
@@ -61,6 +63,7 @@ from shoal.runtime.room import Room
 from shoal.runtime.timers import Timers
 from shoal.runtime.unsent import WantedBack
 from shoal.runtime.verifier import Verifier
+from shoal.transport.origins import prefix_of
 from shoal.transport.port import Frame, Link, Listener, Transport
 
 SIMULTANEOUS_NS = 5 * S_NS  # two dials this close together were meant at the same time
@@ -72,6 +75,7 @@ MALFORMED_MAX = 16  # messages that make no sense, before we stop listening to a
 Observer = Callable[[int, Record], None]
 
 log = logging.getLogger("shoal.runtime")
+log_others = log_of_others("shoal.runtime")
 
 
 class RuntimeHost(Host):
@@ -131,6 +135,7 @@ class RuntimeHost(Host):
         self._doors: list[Listener] = []
         self._dialler = Dialler((), rng)
         self._running = False
+        self._settling: asyncio.TimerHandle | None = None
         self._room = Room(lambda: len(self.connections), self._loop.time)
 
     # Life
@@ -147,6 +152,7 @@ class RuntimeHost(Host):
             self._doors.append(await transport.listen(address))
         addresses = tuple(door.address for door in self._doors)
         self._running = True
+        self._settle_logs()
         self.start(addresses)
         return addresses
 
@@ -155,6 +161,9 @@ class RuntimeHost(Host):
         also if one fails, or if this is cancelled, which cuts off the waiting for one of them."""
         self._running = False
         self._timers.clear()
+        if self._settling is not None:
+            self._settling.cancel()
+            settle_logs(float("inf"))
         first = [self.connections[peer] for peer in self._pairs.part_all()]
         self.connections.clear()
         async with AsyncExitStack() as stack:  # which begins with the last
@@ -165,6 +174,11 @@ class RuntimeHost(Host):
                 stack.push_async_callback(transport.close)
             await self._dialler.close()
             await asyncio.gather(*map(closed, first))
+
+    def _settle_logs(self) -> None:
+        """Have lines that were left out of the log counted there, also if no others come."""
+        settle_logs(time.time())
+        self._settling = self._loop.call_later(MINUTE_S, self._settle_logs)
 
     async def issue(self, machine: Machine, command: Any, token: Hashable = None) -> None:
         """The local application wants something: what the machine says of it at once has been
@@ -237,6 +251,12 @@ class RuntimeHost(Host):
         link = self.connections.get(peer)
         for each in () if link is None else self._pairs.readable(link):
             each.pause_reading() if paused else each.resume_reading()
+
+    def prefix_of(self, peer: NodeId) -> str | None:
+        """Which part of the Internet a peer's link comes from; None: nobody can say, or it is of no
+        use to tell strangers apart."""
+        link = self.connections.get(peer)
+        return None if link is None else prefix_of(link.address)
 
     # Links: what a transport tells
 
@@ -314,7 +334,7 @@ class RuntimeHost(Host):
         await self._room.wait(patience_ns)
 
     def handshake_failed(self, address: str, reason: str) -> None:
-        log.info("handshake with %s failed: %s", address, reason)
+        log_others.info("handshake with %s failed: %s", address, reason)
         self.rejected(self.node, "handshake-" + reason)
 
     # Slow work
@@ -360,7 +380,7 @@ class RuntimeHost(Host):
             try:
                 listener(effect.event)
             except Exception:
-                log.exception("a listener of %s failed", short_node_id(self.node))
+                log_others.exception("a listener of %s failed", short_node_id(self.node))
 
     def record(self, slot: int, record: Record) -> None:
         if not self.observers:
@@ -370,7 +390,7 @@ class RuntimeHost(Host):
             try:
                 observer(now_ns, record)
             except Exception:
-                log.exception("an observer of %s failed", short_node_id(self.node))
+                log_others.exception("an observer of %s failed", short_node_id(self.node))
 
     # Steps
 
@@ -525,7 +545,7 @@ class RuntimeHost(Host):
 
     def _failed(self) -> None:
         """In an exception handler: count it, and go on with the inputs behind the one it was."""
-        log.exception("a machine of %s failed", short_node_id(self.node))
+        log_others.exception("a machine of %s failed", short_node_id(self.node))
         self.rejected(self.node, "machine-failed")
         self._guard(self._feed_all, [])
 

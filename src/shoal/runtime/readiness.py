@@ -13,6 +13,8 @@ import msgspec
 
 ROLES_MAX = 64  # a node has about ten; the answer to a probe has a bound
 REASONS_MAX = 4  # of one role: the first ones say enough
+CHANGED_LOOKS = 2  # at a change, before it is one
+BEGIN_LOOKS = 10  # at a role that begins: 20 s, in which nodes find each other
 REASON_CHARS_MAX = 400  # a sentence, with an address and two ids
 
 Check = Callable[[], str | None]
@@ -37,12 +39,21 @@ class Readiness(msgspec.Struct, frozen=True):
     roles: list[RoleReadiness]
 
 
+class _Told(msgspec.Struct):
+    """What the operator knows of a role."""
+
+    said: bool | None = None
+    seen: bool | None = None
+    looks: int = 0
+    """So many in a row have seen the same."""
+
+
 class ReadinessChecks:
     """The checks of one node. Its parts add theirs when they start."""
 
     def __init__(self) -> None:
         self._checks: dict[str, list[Check]] = {}
-        self._said: dict[str, tuple[bool, bool]] = {}
+        self._told: dict[str, _Told] = {}
 
     def add(self, role: str, check: Check) -> None:
         """Ask this one, too, from now on. A role may have several checks."""
@@ -67,18 +78,24 @@ class ReadinessChecks:
         problems = [f"{one.role}: {reason}" for one in roles for reason in one.reasons]
         return Readiness(not problems, problems, roles)
 
-    def log_changes(self) -> None:
+    def log_changes(self, whose: str) -> None:
         """Tell the operator which roles work no more, and which do again. A change counts when two
-        looks in a row have seen it: a link that breaks and is back at once is none."""
+        looks in a row have seen it: a link that breaks and is back at once is none. A role that
+        has never worked has more time: it begins."""
         for one in self.look().roles:
-            said, before = self._said.get(one.role, (True, True))
-            if one.ready == before and one.ready != said:
-                if one.ready:
-                    log.info("%s: ready again", one.role)
-                else:
-                    log.warning("%s: not ready: %s", one.role, "; ".join(one.reasons))
-                said = one.ready
-            self._said[one.role] = (said, one.ready)
+            told = self._told.setdefault(one.role, _Told())
+            told.looks = told.looks + 1 if one.ready == told.seen else 1
+            told.seen = one.ready
+            if told.said is None and one.ready:
+                told.said = True
+            looks_min = BEGIN_LOOKS if told.said is None else CHANGED_LOOKS
+            if one.ready == told.said or told.looks < looks_min:
+                continue
+            if not one.ready:
+                log.warning("%s: %s not ready: %s", whose, one.role, "; ".join(one.reasons))
+            else:
+                log.info("%s: %s ready again", whose, one.role)
+            told.said = one.ready
 
 
 def _asked(check: Check) -> str | None:

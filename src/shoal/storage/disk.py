@@ -14,6 +14,7 @@ import msgspec
 
 from shoal.base.errors import MalformedMessage, NotFound, RemoteError, ShoalError, UsageError
 from shoal.base.ids import MessageId
+from shoal.base.log_limit import log_of_others
 from shoal.base.units import S_NS
 from shoal.kernel.disk import DiskRequest, DiskResult
 from shoal.kernel.effects import Load, Store
@@ -44,6 +45,7 @@ from shoal.storage.rows import Conflict, ReplicaRow
 from shoal.storage.store import Store as MessageStore
 
 log = logging.getLogger("shoal.storage")
+log_others = log_of_others("shoal.storage")
 
 RETENTION_SETTLES_NS = 3600 * S_NS
 """After the start, and after the clock was set: retention has time, and clocks are set right within
@@ -105,7 +107,7 @@ class StoreDisk:
                 else:
                     messages[at] = read_kept(key.id.stream, effect.value or b"").message
             except (MalformedMessage, msgspec.MsgspecError) as error:
-                log.error("a message that cannot be read was to be stored: %s", error)
+                log_others.error("a message that cannot be read was to be stored: %s", error)
                 results[at] = StoreFailed(effect.token, MALFORMED)
         for at, failure in self._append(messages, now_ns).items():
             results[at] = _result(requests[at][1], failure)
@@ -166,12 +168,12 @@ class StoreDisk:
                 self.store.advance_replica(replica, key.stream, key.partition, rows[0].seq)
             self.store.append_replica(replica, key.stream, key.partition, rows, now_ns)
         except LogDiverged as error:
-            log.warning("%s", error)
+            log_others.warning("%s", error)
             return DIVERGED
         except NotFound:
             return NOT_HELD  # retention was faster than the peer's answer
         except (RemoteError, msgspec.MsgspecError, UsageError) as error:
-            log.warning("rows of a replica were refused: %s", error)
+            log_others.warning("rows of a replica were refused: %s", error)
             return MALFORMED
         except StoreError as error:
             return self._failed(error)
@@ -240,8 +242,8 @@ class StoreDisk:
     def _failed(self, error: ShoalError) -> str:
         """Tell the operator, once for each new problem."""
         problem = str(error)
-        if problem != self._problem:
-            log.error("nothing can be stored: %s", problem)
+        if problem != self._problem:  # messages of others may bring it about, and in turn
+            log_others.error("nothing can be stored: %s", problem)
         self._problem = problem
         return STORE_GONE if isinstance(error, StoreGone) else DISK_FAILED
 

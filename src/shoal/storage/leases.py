@@ -3,8 +3,9 @@
 A lease says: the rows of this log after this seq are still needed. It is kept in the database, so
 that a restart of the storage node does not cost a running query its rows.
 
-Leases are kept before everything else: where a store is too large and its oldest rows are leased,
-younger ones of other places go. `RetentionStep.blocked` says that it is so.
+A lease keeps rows beyond their age, and `RetentionStep.blocked` says that it does. It keeps nothing
+in a store that is too large: there the oldest rows go as if there were no leases, so that a leased
+stream never costs another one a row. A reader that was too slow hears that its rows have expired.
 """
 
 from __future__ import annotations

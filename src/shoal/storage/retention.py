@@ -5,6 +5,9 @@ the store is too large, the oldest wherever they are (in runs, so "oldest" is ex
 its row a message goes from every table, and replicas become unavailable up to the rows that named
 it. Seqs are never given again, for heads stay.
 
+A lease keeps rows that are too old. It keeps none in a store that is too large: others would have
+to go for them, and whoever may read one stream could empty all the others.
+
 A pass goes over the places, oldest first; each step of it removes a bounded number of messages in
 one transaction. Between passes a step costs a comparison.
 
@@ -109,7 +112,8 @@ class _Pass(NamedTuple):
 
     queue: list[_Oldest]
     sweeps: dict[tuple[Place, int], None]
-    blocked: bool
+    held: list[_Oldest]
+    """Places whose oldest rows should go, and leases hold them."""
     times: _Times | None = None
     """With what the step removed by the time of day alone."""
 
@@ -279,8 +283,8 @@ class Retainer:
         else:
             self._pass = None
             self._swept = True
-            if left.queue or left.blocked:
-                self.appended(0 if left.blocked else left.queue[0][0])
+            if left.queue or left.held:
+                self.appended(0 if left.held else left.queue[0][0])
         return step
 
     def _is_due(self, limits: _Limits) -> bool:
@@ -306,13 +310,18 @@ class Retainer:
                     queue.append((oldest.ingest_ns, place))
                     break
         heapify(queue)
-        return _Pass(queue, sweeps, False)
+        return _Pass(queue, sweeps, [])
 
     def _step(self, txn: Txn, begun: _Pass, limits: _Limits) -> tuple[_Pass, RetentionStep]:
-        queue, sweeps, blocked = begun.queue.copy(), begun.sweeps.copy(), begun.blocked
+        queue, sweeps, held = begun.queue.copy(), begun.sweeps.copy(), begun.held.copy()
         removed, more_rows, times = 0, 0, self._times
-        while queue and removed < self._config.rows_per_step:
+        while removed < self._config.rows_per_step:
             limit_ns = self._limit_ns(txn, limits.certain_ns)
+            if limit_ns == _ALL:  # leases count no more: the oldest rows are theirs
+                while held:
+                    heappush(queue, held.pop())
+            if not queue:
+                break
             rows = min(self._config.rows_per_step - removed, _RUN_ROWS)
             by_wall = queue[0][0] > limit_ns
             if by_wall:
@@ -321,24 +330,26 @@ class Retainer:
                 if queue[0][0] > limit_ns or rows <= 0:
                     break
             _, place = heappop(queue)
-            run = self._remove(txn, place, limit_ns, limits, rows)
+            run = self._remove(txn, place, limit_ns, limits, rows, leased=limit_ns != _ALL)
             removed += run.removed
             if by_wall and times is not None:
                 more_rows += run.removed
                 bucket = self._bucket(run.last_ns)
                 early = {**times.early, bucket: times.early.get(bucket, 0) + run.removed}
                 times = replace(times, day_rows=times.day_rows + run.removed, early=early)
-            blocked |= run.blocked
             sweeps.update(dict.fromkeys((place, number) for number in run.raised))
-            if run.next_ns is not None and not run.blocked:
-                heappush(queue, (run.next_ns, place))
+            if run.next_ns is not None:
+                oldest = (run.next_ns, place)
+                held.append(oldest) if run.blocked else heappush(queue, oldest)
         self._sweep(txn, sweeps)
         if more_rows and times is not None:
             self._write_times(txn, times)
         last_ns = limits.wall_ns if more_rows < limits.more_rows else limits.certain_ns
-        more = bool(sweeps) or (bool(queue) and queue[0][0] <= self._limit_ns(txn, last_ns))
-        step = RetentionStep(removed, more, blocked, self._database.size_bytes(txn))
-        return _Pass(queue, sweeps, blocked, times), step
+        limit_ns = self._limit_ns(txn, last_ns)
+        more = bool(sweeps) or (bool(queue) and queue[0][0] <= limit_ns)
+        more |= bool(held) and limit_ns == _ALL
+        step = RetentionStep(removed, more, bool(held), self._database.size_bytes(txn))
+        return _Pass(queue, sweeps, held, times), step
 
     def _limit_ns(self, txn: Txn, now_ns: int) -> int:
         """What came in up to this time must go."""
@@ -347,12 +358,15 @@ class Retainer:
             return _ALL
         return _NONE if age_ns is None else now_ns - age_ns
 
-    def _remove(self, txn: Txn, place: Place, limit_ns: int, limits: _Limits, rows: int) -> _Run:
-        """Take rows that must go off the old end of the own log at a place."""
+    def _remove(
+        self, txn: Txn, place: Place, limit_ns: int, limits: _Limits, rows: int, *, leased: bool
+    ) -> _Run:
+        """Take rows that must go off the old end of the own log at a place; if leases count there,
+        not what somebody still needs."""
         tables = self._tables
         head = read_head(txn.get(head_key(place, OWN), db=tables.heads))
         most_ns = limits.wall_ns + self._lease_ns_max if limits.strict else None
-        leased = leased_after(txn, tables, place, limits.wall_ns, most_ns)
+        held = leased_after(txn, tables, place, limits.wall_ns, most_ns) if leased else {}
         entries, closed = Entries(txn, tables, place, OWN), closed_at(txn, tables, place)
         raised: dict[int, int] = {}
         seq, horizon_ms, next_ns, blocked = head.first, head.horizon_ms, None, False
@@ -366,7 +380,7 @@ class Retainer:
             message_key = place + entry.tail
             holders = holders_of(txn, tables, message_key)
             holders += [(log.number, seq) for log in closed if seq <= log.last]
-            blocked = any(at > leased.get(log, _ALL) for log, at in [(OWN, seq), *holders])
+            blocked = any(at > held.get(log, _ALL) for log, at in [(OWN, seq), *holders])
             if blocked or entry.ingest_ns > limit_ns or seq - head.first >= rows:
                 next_ns = entry.ingest_ns
                 blocked &= entry.ingest_ns <= limit_ns

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from shoal.base.page_guard import is_loopback_address
 from shoal.transport.origins import Origin, Origins, origin_of
 
 BACKLOG = 128  # connections that the kernel has accepted and we have not
@@ -36,6 +37,10 @@ class Visitor:
         """Its socket belongs to a transport, which closes it."""
         self.entered = False
         """Set by whoever takes it over, once it is a WebSocket, and says when it has left."""
+        self.refused: str | None = None
+        """Why it may not come in, if it said so much that this is known."""
+        self.loopback = False
+        """Whether it came in at an address of loopback."""
         self._origins = origins
         self._origin = origin
         self._left = False
@@ -137,6 +142,8 @@ class Door:
             return
         sock.setblocking(False)
         visitor = Visitor(address, self._loop.time() + self._timeout_s, self._origins, origin)
+        with suppress(OSError):  # it is gone again
+            visitor.loopback = is_loopback_address(sock.getsockname()[0])
         visit = self._loop.create_task(self._visit(visitor, sock))
         self._visits[visit] = visitor, sock
         visit.add_done_callback(self._visited)
@@ -165,7 +172,7 @@ class Door:
         except OSError:
             pass  # TLS came to nothing, or the connection did
         if not visitor.entered:
-            self._owner.tell_failure(visitor.address, reason)
+            self._owner.tell_failure(visitor.address, visitor.refused or reason)
 
     def _turn_away(self) -> None:
         self._give_up_spare()

@@ -55,7 +55,10 @@ Side = Literal["dialler", "acceptor"]
 
 Reason = Literal["malformed", "oversized", "self", "signature", "version", "wrong-peer"]
 # The latter come from transports.
-REFUSALS = (*get_args(Reason), "busy", "closed", "same-address", "timeout")
+REFUSALS = (
+    *get_args(Reason),
+    *("busy", "closed", "foreign-host", "foreign-page", "same-address", "timeout"),
+)
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9._/-]{1,32}\Z")]
 Version = Annotated[int, Meta(ge=1, le=VERSION_MAX)]

@@ -23,11 +23,19 @@ import ssl
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from picows import WSAutoPingStrategy, WSError, WSInvalidStatusError
+from picows import (
+    WSAutoPingStrategy,
+    WSError,
+    WSInvalidStatusError,
+    WSUpgradeRequest,
+    WSUpgradeResponse,
+    WSUpgradeResponseWithListener,
+)
 from picows.picows import WSProtocol  # type: ignore[attr-defined]  # not in its .pyi
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
+from shoal.base.page_guard import PageGuard
 from shoal.base.units import KIB, seconds
 from shoal.transport.door import Door, Visitor, listening_socket, transport_of
 from shoal.transport.endpoint import Endpoint, Outcome
@@ -38,6 +46,8 @@ from shoal.transport.port import Credentials, DialFailed, LinkHandler, Transport
 from shoal.transport.tls import certificate_digest, dialling_context, served_certificate
 from shoal.transport.websocket_carrier import AcceptedCarrier, DialledCarrier
 
+REFUSED = 403
+REFUSAL_CHARS_MAX = 500  # of what a peer says when it does not let us in
 READ_BUFFER_BYTES = 16 * KIB  # to begin with; it grows to twice the longest message
 
 # picows logs every fault of a peer as an error. Ours are counted, by whom they concern.
@@ -57,13 +67,16 @@ class WebSocketTransport(Endpoint):
         *,
         tls: ssl.SSLContext | None = None,
         tls_dialling: ssl.SSLContext | None = None,
+        pages: PageGuard | None = None,
     ) -> None:
         """A server context, with its certificate, is needed to listen on wss://. The one for
-        dialling is made as needed, and takes any certificate."""
+        dialling is made as needed, and takes any certificate. No web page is let in, unless a
+        guard lists its origin."""
         super().__init__(credentials, handler, limits)
         self._tls = tls
         self._tls_binding = b"" if tls is None else certificate_digest(served_certificate(tls))
         self._tls_dialling = tls_dialling or dialling_context()
+        self._pages = pages or PageGuard("node")
         self._origins = Origins(self.limits.connections_per_address_max)
 
     # Listening
@@ -82,7 +95,15 @@ class WebSocketTransport(Endpoint):
         binding = self._tls_binding if secure else b""
 
         def upgrade(visitor: Visitor) -> WSProtocol:
-            return self._protocol(lambda _request: AcceptedCarrier(self, visitor, binding))
+            def answer(request: WSUpgradeRequest) -> Any:
+                refusal = self._pages.refusal(request.headers, loopback=visitor.loopback)
+                if refusal is None:
+                    return AcceptedCarrier(self, visitor, binding)
+                visitor.refused = refusal.reason
+                response = WSUpgradeResponse.create_error_response(REFUSED, refusal.text.encode())
+                return WSUpgradeResponseWithListener(response, None)
+
+            return self._protocol(answer)
 
         return Door(
             self,
@@ -123,7 +144,7 @@ class WebSocketTransport(Endpoint):
             await protocol.wait_until_handshake_complete()
             upgraded = carrier.link is not None
         except WSInvalidStatusError as error:
-            raise DialFailed(f"busy: {address} lets nobody in ({error})") from error
+            raise DialFailed(_refusal(address, error)) from error
         except (WSError, OSError) as error:
             raise DialFailed(f"{address} is no WebSocket: {error}") from error
         finally:
@@ -171,3 +192,11 @@ def _url_of(address: str) -> SplitResult:
     if url.scheme not in WebSocketTransport.schemes or not url.hostname or port is None:
         raise UsageError(f"{address!r} is no address of this transport: write ws://HOST:PORT")
     return url
+
+
+def _refusal(address: str, error: WSInvalidStatusError) -> str:
+    """What a peer says instead of taking us in, as far as it does."""
+    if error.response is None or error.response.status != REFUSED:
+        return f"busy: {address} lets nobody in ({error})"
+    said = (error.raw_body or b"").decode(errors="replace")[:REFUSAL_CHARS_MAX]
+    return f"refused: {address}: {said!r}"

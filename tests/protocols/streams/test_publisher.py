@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import PARTITIONS_MAX, STREAM_ID_CHARS_MAX, MessageId, StreamId
-from shoal.base.units import MS_NS
+from shoal.base.units import MS_NS, S_NS
 from shoal.identity.stream_message import CONTENT_BYTES_MAX, Position, decode_body, split_signed
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from shoal.protocols.streams.duplicates import DuplicateDetector
@@ -105,3 +105,24 @@ def test_the_largest_message_fits_a_frame() -> None:
     assert len(frame) <= FRAME_BYTES_MAX
     assert StreamsCodec().decode(frame) == flood
     assert decode_body(message.signed).id == message.id
+
+
+def test_a_chain_that_was_stamped_far_ahead_ends_when_the_clock_is_right_again() -> None:
+    publisher = Publisher(ME, "c1", sign_as(ME))
+    before = make(publisher)
+    ahead = make(publisher, now_ns=NOW_NS + 3600 * S_NS)
+    after = make(publisher, now_ns=NOW_NS + S_NS)
+    assert [one.id.chain for one in (before, ahead, after)] == ["c1", "c1", "c1.2"]
+    assert (after.id.timestamp_ms, after.previous) == ((NOW_NS + S_NS) // MS_NS, None)
+    again = make(publisher, now_ns=NOW_NS + 2 * S_NS)
+    assert again.id.chain == "c1.2"
+    assert again.previous == Position(after.id.timestamp_ms, 0)
+
+
+def test_a_chain_goes_on_while_the_clock_may_have_been_set_back_by_mistake() -> None:
+    publisher = Publisher(ME, "c1", sign_as(ME))
+    before = make(publisher)
+    wrong_ns = NOW_NS - 600 * S_NS
+    back = publisher.make(STREAM, 0, 0, b"{}", wrong_ns, None, NOW_NS + S_NS)
+    assert (back.id.chain, back.id.timestamp_ms) == ("c1", before.id.timestamp_ms)
+    assert back.previous == Position(before.id.timestamp_ms, 0)

@@ -4,7 +4,9 @@ What came from the other side does not go back there:
 - a message that this bridge took from the broker is known by its id when the stream brings it;
 - in MQTT 5 the broker does not send us our own messages (No Local), and each one says which stream
   it is of, so that another bridge of that stream does not take it in;
-- MQTT 3.1.1 has neither: what this bridge sent is known by its digest when it comes back.
+- MQTT 3.1.1 has neither: a message that the broker has acknowledged comes back from it within
+  moments, and is known by its digest then. One message is taken for it, once, and only for so long:
+  whatever else is equal to it is a message of somebody else.
 """
 
 from __future__ import annotations
@@ -12,13 +14,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
+from collections import deque
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Literal
 
 import msgspec
 
 from shoal.base.errors import NotPermitted, RegistryRefused, ShoalError, UsageError
 from shoal.base.ids import StreamId
+from shoal.base.log_limit import log_of_others
 from shoal.gateway.doors import LATEST, PublishOptions, StreamDoor, show_message_id
 from shoal.gateway.mqtt.packets import Publish, matches
 from shoal.gateway.mqtt.session import Address, Session
@@ -29,9 +35,14 @@ MARK = "shoal-stream"
 TAKEN_BYTES_MAX = CONTENT_BYTES_MAX - SEALED_OVERHEAD_BYTES
 """Of content, as it is published: the stream may be one that is encrypted."""
 REMEMBERED_MAX = 10_000
+ECHO_S = 5.0
+"""How long after its acknowledgement a message may come back: a broker sends it in the same moment,
+and it may have to wait behind others that we take. If it comes later, it is one more message; if it
+never comes, an equal one of somebody else is taken for it, in this time and once."""
 RETRY_S = 5.0
 
 log = logging.getLogger("shoal.gateway")
+log_others = log_of_others("shoal.gateway")
 
 
 class Mapped(msgspec.Struct, frozen=True):
@@ -67,14 +78,16 @@ class Bridge:
         """Messages of streams that were handed to the broker, or wait for it."""
         self.refused = 0
         """Messages that the other side cannot take: too large, too deep, or not permitted."""
+        self.echoes = 0
+        """Messages of the broker that were our own, come back; MQTT 3.1.1 only."""
         self._door = door
         self._version = config.address.version
         self._inward = [one for one in config.mappings if one.direction != "out"]
         self._outward = [one for one in config.mappings if one.direction != "in"]
         filters = list(dict.fromkeys(one.topic for one in self._inward))
-        self.session = Session(config.address, filters, self._take)
+        self.session = Session(config.address, filters, self._take, self._acknowledged)
         self._came_in = _Remembered()
-        self._went_out = _Remembered()
+        self._went_out = _Remembered(ECHO_S)
         # A stream brings a message before the one who published it knows its id.
         self._publishing = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -117,7 +130,8 @@ class Bridge:
     async def _take(self, message: Publish) -> None:
         """Publish a message of the broker, to each stream that wants it. What is raised here breaks
         the connection: the broker sends the message again."""
-        if self._went_out.recall(_digest(message.topic, message.payload)):
+        if self._is_echo(message):
+            self.echoes += 1
             return
         for one in self._inward:
             if not matches(one.topic, message.topic) or (MARK, one.stream) in message.marks:
@@ -131,7 +145,9 @@ class Bridge:
                 self.taken += 1
             except (CannotPass, NotPermitted, RegistryRefused) as error:
                 self.refused += 1  # it would be the same the next time
-                log.warning("%s takes no message of %r: %s", one.stream, message.topic, error)
+                log_others.warning(
+                    "%s takes no message of %r: %s", one.stream, message.topic, error
+                )
 
     # To the broker
 
@@ -154,12 +170,29 @@ class Bridge:
             payload = payload_of(content)
         except CannotPass as error:
             self.refused += 1
-            log.warning("a message of %s does not go to MQTT: %s", one.stream, error)
+            log_others.warning("a message of %s does not go to MQTT: %s", one.stream, error)
             return
-        if self._version == "3.1.1" and one.direction == "both":
-            self._went_out.note(_digest(one.topic, payload))
         self.session.send(Publish(one.topic, payload, marks=((MARK, one.stream),)))
         self.sent += 1
+
+    # What comes back
+
+    def _is_echo(self, message: Publish) -> bool:
+        if self._version != "3.1.1":
+            return False
+        if self._went_out.recall(_digest(message.topic, message.payload)):
+            return True
+        return self._returns(message.topic) and self.session.comes_back(
+            message.topic, message.payload
+        )
+
+    def _acknowledged(self, message: Publish) -> None:
+        if self._version == "3.1.1" and self._returns(message.topic):
+            self._went_out.note(_digest(message.topic, message.payload))
+
+    def _returns(self, topic: str) -> bool:
+        """Whether a broker sends us what we send it to a topic."""
+        return any(matches(one.topic, topic) for one in self._inward)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Nobody waits for these tasks: one that breaks must not do so in silence."""
@@ -170,21 +203,38 @@ class Bridge:
 
 
 class _Remembered:
-    """How often each of the last so many names was noted, and not recalled since."""
+    """The last so many names that were noted, and not recalled since; each for a time, if there is
+    a limit."""
 
-    def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+    def __init__(self, seconds: float = inf) -> None:
+        self._seconds = seconds
+        self._ends_s: dict[str, deque[float]] = {}
+        self._count = 0
 
     def note(self, name: str) -> None:
-        self._counts[name] = self._counts.pop(name, 0) + 1
-        if len(self._counts) > REMEMBERED_MAX:
-            del self._counts[next(iter(self._counts))]
+        """Once more."""
+        ends_s = self._ends_s.setdefault(name, deque())
+        ends_s.append(time.monotonic() + self._seconds)
+        self._count += 1
+        if self._count > REMEMBERED_MAX:
+            self._forget(next(iter(self._ends_s)))
 
     def recall(self, name: str) -> bool:
-        count = self._counts.pop(name, 0)
-        if count > 1:
-            self._counts[name] = count - 1
-        return count > 0
+        """Whether it was noted; once for each time."""
+        now_s = time.monotonic()
+        while name in self._ends_s:
+            if self._forget(name) > now_s:
+                return True
+        return False
+
+    def _forget(self, name: str) -> float:
+        """The first note of a name; until when it was to be remembered."""
+        ends_s = self._ends_s[name]
+        end_s = ends_s.popleft()
+        self._count -= 1
+        if not ends_s:
+            del self._ends_s[name]
+        return end_s
 
 
 def content_of(payload: bytes) -> Any:

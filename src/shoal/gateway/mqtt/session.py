@@ -8,7 +8,6 @@ not, it sends again. So each way a message comes at least once.
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ import msgspec
 
 from shoal.base.bounded_queue import BoundedQueue
 from shoal.base.errors import RemoteError, ShoalError
+from shoal.base.log_limit import log_of_others
 from shoal.base.units import MIB
 from shoal.gateway.mqtt import packets
 from shoal.gateway.mqtt.packets import (
@@ -44,8 +44,9 @@ REFUSED = 128  # codes from here on
 READ_BYTES = 64 * 1024
 
 Take = Callable[[Publish], Awaitable[None]]
+Acknowledged = Callable[[Publish], None]
 
-log = logging.getLogger("shoal.gateway")
+log_others = log_of_others("shoal.gateway")
 
 
 class BrokerProblem(ShoalError):
@@ -65,7 +66,15 @@ class Address(msgspec.Struct, frozen=True):
 class Session:
     """Runs until it is cancelled; reconnects by itself."""
 
-    def __init__(self, address: Address, filters: Sequence[str], take: Take) -> None:
+    def __init__(
+        self,
+        address: Address,
+        filters: Sequence[str],
+        take: Take,
+        acknowledged: Acknowledged = lambda message: None,
+    ) -> None:
+        """Messages of the broker are taken; of ours it is told when the broker has acknowledged
+        them, unless they came back before."""
         self.connected = False
         self.problem: str | None = "not connected yet"
         self.dropped = 0
@@ -75,7 +84,10 @@ class Session:
         self._filters = filters
         self._take = take
         self._waiting: BoundedQueue[Publish] = BoundedQueue(WAITING_MAX, WAITING_BYTES_MAX)
+        self._acknowledged = acknowledged
         self._under_way: dict[int, Publish] = {}
+        self._came_back: set[int] = set()
+        """Those of them that the broker has sent to us already."""
         self._next_id = 0
         self._under_way_max = UNDER_WAY_MAX
         self._bytes_max = packets.PACKET_BYTES_MAX
@@ -83,8 +95,19 @@ class Session:
 
     def send(self, message: Publish) -> None:
         """A message for the broker; never waits."""
-        self.dropped += len(self._waiting.put(message, len(message.payload)))
+        for gone in self._waiting.put(message, len(message.payload)):
+            self._drop(gone, "too many wait for the broker")
         self._push()
+
+    def comes_back(self, topic: str, payload: bytes) -> bool:
+        """Whether a message of the broker is one of ours that it has not acknowledged yet. Each
+        comes back once."""
+        for id, message in self._under_way.items():
+            same = message.topic == topic and message.payload == payload
+            if same and id not in self._came_back:
+                self._came_back.add(id)
+                return True
+        return False
 
     async def run(self) -> None:
         """Be connected, for ever."""
@@ -96,7 +119,7 @@ class Session:
                 failures = 0 if self.connected else failures + 1
                 problem = str(error) or type(error).__name__
                 if problem != self.problem:
-                    log.warning("MQTT broker %s: %s", self._address.host, problem)
+                    log_others.warning("MQTT broker %s: %s", self._address.host, problem)
                 self.problem = problem
             finally:
                 self.connected = False
@@ -153,6 +176,7 @@ class Session:
         if self._filters:
             id = self._new_id()
             writer.write(packets.subscribe(self._address.version, id, self._filters))
+        self._came_back.clear()  # what is sent again comes back again
         for id, message in self._under_way.items():
             again = msgspec.structs.replace(message, id=id, again=accepted.session_present)
             writer.write(packets.publish(self._address.version, again))
@@ -177,7 +201,7 @@ class Session:
                     writer.write(packets.puback(packet.id))
             case TooLarge():
                 self.dropped += 1
-                log.warning(
+                log_others.warning(
                     "a message of %r is passed over: it has %d bytes, and %d are the most",
                     packet.topic,
                     packet.size_bytes,
@@ -186,8 +210,7 @@ class Session:
                 if packet.id is not None:
                     writer.write(packets.puback(packet.id))
             case PubAck():
-                if self._under_way.pop(packet.id, None) is not None and packet.code >= REFUSED:
-                    self.dropped += 1
+                self._settle(packet)
                 self._push()
             case SubAck():
                 refused = [
@@ -209,10 +232,25 @@ class Session:
             message = msgspec.structs.replace(self._waiting.take(), id=id)
             raw = packets.publish(self._address.version, message)
             if len(raw) > self._bytes_max:
-                self.dropped += 1
+                self._drop(message, f"the broker takes packets of {self._bytes_max} bytes")
                 continue
             self._under_way[id] = message
             self._writer.write(raw)
+
+    def _settle(self, packet: PubAck) -> None:
+        """The broker has a message of ours, or does not want it."""
+        message, came_back = self._under_way.pop(packet.id, None), packet.id in self._came_back
+        self._came_back.discard(packet.id)
+        if message is None:
+            return
+        if packet.code >= REFUSED:
+            self._drop(message, f"the broker refuses it with code {packet.code}")
+        elif not came_back:
+            self._acknowledged(message)
+
+    def _drop(self, message: Publish, why: str) -> None:
+        self.dropped += 1
+        log_others.warning("a message for %r is dropped: %s", message.topic, why)
 
     def _new_id(self) -> int:
         while True:

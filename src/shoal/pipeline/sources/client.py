@@ -8,6 +8,7 @@ if all of them say that this client may not: that is said at once.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,8 @@ AWAY_S = 10.0  # a server that let us wait is left alone for so long, if others 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 T = TypeVar("T")
+
+log = logging.getLogger("shoal.pipeline")
 
 
 class RowsDamaged(ShoalError):
@@ -123,6 +126,8 @@ class LogServers:
         self._allow_missing = options.allow_missing
         headers = authorization(options.token)
         self._servers = [LogServer(a, options.path, headers) for a in options.servers]
+        self._refused: set[str] = set()
+        """Servers that were told something and did not permit it, of which the log has heard."""
         self._patience_s = options.patience_s if patience_s is None else patience_s
         self._kind, self._kept_by = (
             ("topic", "`topics` under [storage]")
@@ -236,6 +241,10 @@ class LogServers:
             try:
                 server.ask(method, below, **query)
                 taken += 1
+            except NotPermitted as error:
+                if server.address not in self._refused:
+                    log.warning("%s refuses %s %s: %s", server.address, method, below, error)
+                self._refused.add(server.address)
             except ShoalError:
                 continue
         return taken

@@ -61,13 +61,16 @@ class Publisher:
         content: bytes,
         wall_ns: int,
         seal: Seal | None = None,
+        latest_ns: int = 0,
     ) -> VerifiedMessage:
-        """The next message of its chain; its timestamp never falls behind the one before."""
+        """The next message of its chain; its timestamp never falls behind the one before. What
+        lies ahead of the latest time that it may be ends the chain."""
         key = (stream, partition)
         last, (number, chain) = self._last.get(key), self._chains.get(key, (1, self._chain))
         here = Position(wall_ns // MS_NS, 0)
         if last is not None and last.timestamp_ms >= here.timestamp_ms:
-            if last.timestamp_ms - here.timestamp_ms > CHAIN_AHEAD_NS // MS_NS:
+            ahead_ns = last.timestamp_ms * MS_NS - max(wall_ns, latest_ns)
+            if ahead_ns > CHAIN_AHEAD_NS:
                 number, last = number + 1, None
                 chain = f"{self._chain}.{number}"
                 self._chains[key] = number, chain

@@ -42,6 +42,7 @@ def publish(
         command.content,
         flooding.wall.read(now_ns),
         command.seal,
+        flooding.wall.latest(now_ns),
     )
     placed = place(message)
     effects: list[Effect] = [

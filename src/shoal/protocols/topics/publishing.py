@@ -118,7 +118,8 @@ class Publishing:
         wall_ms, before_ms = self._wall.read(now_ns) // MS_NS, state.created_ms
         # Two with the same content and moment would be one. If the last one was stamped far ahead,
         # by a clock that was wrong, whatever came after it would be refused until then.
-        ahead = before_ms - wall_ms > self._config.future_ms // 2
+        latest_ms = self._wall.latest(now_ns) // MS_NS
+        ahead = before_ms - latest_ms > self._config.future_ms // 2
         state.created_ms = wall_ms if ahead else max(before_ms + 1, wall_ms)
         metadata = EventMetadata(state.created_ms)
         event = sign_event(EventDescriptor(state.id, self.peer_id, payload, metadata), self._key)
