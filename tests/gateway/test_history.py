@@ -6,8 +6,9 @@ import asyncio
 import json
 from base64 import b64decode
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
+from pathlib import Path
 from time import time_ns
 from typing import Any
 from unittest import mock
@@ -18,15 +19,18 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
+from shoal.base.ids import show_node_id
 from shoal.cli.gateway_doors import doors_of
+from shoal.cli.gateway_opening import gateway_of as whole_gateway_of
 from shoal.gateway import Gateway
 from shoal.gateway import history as gateway_history
 from shoal.node import Node
-from shoal.node.network_file import NetworkFile
+from shoal.node.network_file import GatewaySection, NetworkFile
 from shoal.storage.errors import StoreError
 from shoal.storage.store import Store
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.network import run
+from tests.node.storage import StorageTown
 from tests.transport.recorder import until
 
 
@@ -284,3 +288,59 @@ async def metrics(client: Client) -> dict[str, float]:
     async with client.session.get(f"{client.address}/metrics") as response:
         families = text_string_to_metric_families(await response.text())
         return {sample.name: sample.value for family in families for sample in family.samples}
+
+
+def test_history_that_may_lack_some_does_not_end_like_all_of_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", stream=STREAM)
+        async with town.open("tracker"), town.open("one"), town.open() as node:
+            stream = await node.open_stream(STREAM)
+            async with gateway_of(node) as client:
+                async with town.open("two") as two:
+                    for number in range(3):
+                        await stream.publish({"number": number}, durable=2)
+                    assert numbers(await client.lines("")) == [0, 1, 2]
+                    id = show_node_id(two.id)
+                url = f"{client.address}/streams/{STREAM}/messages"
+                lines: list[Any] = []
+                async with client.session.get(url) as answer:
+                    assert answer.status == 200
+                    while not lines or "error" not in lines[-1]:
+                        lines.append(json.loads(await answer.content.readline()))
+                    with pytest.raises(aiohttp.ClientPayloadError):
+                        await answer.content.readline()
+                assert numbers(lines[:-1]) == [0, 1, 2], "what was found"
+                assert id in lines[-1]["error"]
+                nothing = await client.get("messages?publisher=0x" + "12" * 20, 503)
+                assert id in nothing["error"], "nothing found is no empty history"
+
+    run(main())
+
+
+def test_the_heads_of_logs_say_which_storage_nodes_may_have_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", "two", stream=STREAM)
+        async with AsyncExitStack() as stack, town.open("tracker"):
+            one = await stack.enter_async_context(town.open("one"))
+            node = await stack.enter_async_context(town.open())
+            stream = await node.open_stream(STREAM)
+            gateway = whole_gateway_of(one, GatewaySection(listen="127.0.0.1:0"))
+            address = await gateway.open("127.0.0.1:0")
+            stack.push_async_callback(gateway.close)
+            session = await stack.enter_async_context(aiohttp.ClientSession())
+            client = Client(address, session)
+            async with town.open("two") as two:
+                await stream.publish({"number": 0}, durable=2)
+                async with asyncio.timeout(30):  # it dials again after a while
+                    while (await client.get("log/heads?whole=true"))["unheard"]:
+                        await asyncio.sleep(0.2)
+                id = show_node_id(two.id)
+            (unheard,) = (await client.get("log/heads?whole=true"))["unheard"]
+            assert unheard["node"] == id
+            assert unheard["whole_until_ms"] == unheard["until_ms"] - 60_000 > 0
+            assert (await client.get("log/heads"))["unheard"] == [], "they were not compared"
+            assert "whole=maybe" in (await client.get("log/heads?whole=maybe", 400))["error"]
+            async with session.get(f"{address}/metrics") as answer:
+                assert f'shoal_storage_streams_uncompared{{node="{id}"}} 0.0' in await answer.text()
+
+    run(main())

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.errors import (
+    HistoryIncomplete,
     HistoryUnavailable,
     NotFound,
     NotPermitted,
@@ -21,18 +22,20 @@ from shoal.base.errors import (
     UsageError,
 )
 from shoal.base.ids import StreamId
+from shoal.base.log_pages import UnheardNode
 from shoal.base.offsets import Offset, PartitionOffset, format_offset
 from shoal.base.units import S_NS
 from shoal.pipeline.sources import client, leases
 from shoal.pipeline.sources.batch import BatchReader, RangePartition
 from shoal.pipeline.sources.client import RowsDamaged
+from shoal.pipeline.sources.filters import Pushed
 from shoal.pipeline.sources.leases import LeaseKeeper
-from shoal.pipeline.sources.ranges import LogRange, ranges_to
+from shoal.pipeline.sources.ranges import LogRange, RowFilter, ranges_to
 from shoal.pipeline.sources.stream import StreamReader
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.storage.rows import ReplicaRow
 from tests.gateway.test_log import damage
-from tests.support.log_server import STREAM, LogServer, signed
+from tests.support.log_server import START_MS, STREAM, LogServer, signed
 from tests.support.source_reads import Query, options, rows_of
 from tests.transport.recorder import until
 
@@ -330,3 +333,71 @@ def test_a_server_that_refuses_leases_is_told_of_once_and_read_all_the_same(
     many.close()
     (line,) = caplog.messages
     assert "refuses PUT /lease: key 1 may not lease" in line
+
+
+# Batches up to "latest"
+
+AWAY = UnheardNode("0x" + "cd" * 20, START_MS + 120_000, START_MS + 60_000)
+"""A storage node that died two minutes after the first message."""
+
+
+def planned(batch: BatchReader) -> list[tuple[UUID, int]]:
+    parts = [task.part for task in batch.partitions() if isinstance(task, RangePartition)]
+    return [(part.log, part.upto) for part in parts]
+
+
+def test_a_batch_that_may_lack_some_fails_and_names_who_has_them(a: LogServer) -> None:
+    a.append(signed(n) for n in range(10))
+    a.unheard = [AWAY]
+    latest = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    with pytest.raises(HistoryIncomplete, match=r"0xcdcd.*last compared at 2026.*failOnDataLoss"):
+        planned(BatchReader(options(a, **latest)))
+    assert "GET /streams/" in a.asked[0]
+    assert a.asked[0].endswith("/log/heads?whole=true"), "before it looks how far it may go"
+    batch = BatchReader(options(a, **latest, failOnDataLoss="false"))
+    assert planned(batch) == [(a.store.log, 10)], "told to, it takes what there is"
+
+
+def test_a_batch_of_what_was_compared_before_is_complete(a: LogServer) -> None:
+    a.append(signed(n) for n in range(10))
+    a.unheard = [AWAY]
+    batch = BatchReader(options(a, startingOffsets="earliest", endingOffsets="latest"))
+    for to_ms, fails in ((AWAY.whole_until_ms, False), (AWAY.whole_until_ms + 1, True)):
+        batch.pushed = Pushed(wanted=RowFilter(to_ms=to_ms))
+        if fails:
+            with pytest.raises(HistoryIncomplete):
+                planned(batch)
+        else:
+            assert planned(batch) == [(a.store.log, 10)]
+
+
+def test_a_batch_that_ends_at_a_time_or_an_offset_lacks_nothing(a: LogServer) -> None:
+    a.append(signed(n) for n in range(10))
+    a.unheard = [AWAY]
+    end = format_offset(Offset({0: PartitionOffset(a.store.log, 7)}))
+    for ending, upto in ((end, 7), ("2030-01-01T00:00:00Z", 10)):
+        batch = BatchReader(options(a, startingOffsets="earliest", endingOffsets=ending))
+        assert planned(batch) == [(a.store.log, upto)]
+
+
+def test_a_query_that_goes_on_is_not_held_up(a: LogServer) -> None:
+    """What the others have comes into the log when they are back."""
+    a.append(signed(n) for n in range(10))
+    a.unheard = [AWAY]
+    query = Query(a)
+    query.run()
+    assert query.got == list(range(10))
+
+
+def test_the_log_that_is_read_must_be_the_whole(a: LogServer, b: LogServer) -> None:
+    """Another server that has everything does not help a log that has not."""
+    a.append(signed(n) for n in range(10))
+    b.follow(a)
+    batch = BatchReader(options(a, b, startingOffsets="earliest", endingOffsets="latest"))
+    ((log, _),) = planned(batch)
+    read, other = (a, b) if log == a.store.log else (b, a)
+    other.unheard = [AWAY]
+    assert planned(batch) == [(log, 10)]
+    read.unheard, other.unheard = [AWAY], []
+    with pytest.raises(HistoryIncomplete):
+        planned(batch)

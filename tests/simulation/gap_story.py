@@ -5,8 +5,11 @@ Storage nodes are outside the overlay here, so that nothing is filled by them as
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from shoal.base.ids import StreamId
 from shoal.base.units import S_NS
@@ -19,7 +22,7 @@ from shoal.kernel.machine import Machine
 from shoal.kernel.records import GapAbandoned
 from shoal.protocols.streams.commands import JoinStream, MessageArrived, Publish, PublishAccepted
 from shoal.protocols.streams.history.client import HistoryClient
-from shoal.protocols.streams.history.messages import QUESTIONS
+from shoal.protocols.streams.history.messages import EVERYTHING, QUESTIONS, Heard, Rows
 from shoal.protocols.streams.history.reader import cursor_of
 from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.messages import Flood
@@ -49,14 +52,21 @@ class KeeperNode:
 
     accepts = QUESTIONS
 
-    def __init__(self, keeper: Keeper, how: str) -> None:
+    def __init__(
+        self, keeper: Keeper, how: str, storage: Callable[[], Sequence[Contact]] = tuple
+    ) -> None:
+        """An answer speaks for all storage nodes."""
         self._keeper = keeper
+        self._storage = storage
         self._how = how
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         if not isinstance(event, MessageReceived) or self._how == SILENT:
             return []
         answer = self._keeper.answer(event.message)
+        if isinstance(answer, Rows):
+            heard = tuple([Heard(contact.node, EVERYTHING) for contact in self._storage()])
+            answer = msgspec.structs.replace(answer, heard=heard)
         if self._how == LYING:
             forged = tuple(bytes(65) + signed[65:] for signed in answer.rows)
             answer = type(answer)(answer.request, forged, answer.next)
@@ -137,7 +147,8 @@ class Story:
         return [Tracker(policy, storage_of=lambda stream: self._contacts)]
 
     def _make_keeper(self, how: str, node: SimNode) -> list[Machine]:
-        return [KeeperNode(Kept([] if how == EMPTY else self.kept, self._page_rows), how)]
+        keeper = Kept([] if how == EMPTY else self.kept, self._page_rows)
+        return [KeeperNode(keeper, how, lambda: self._contacts)]
 
     def _published(self, event: Any) -> None:
         if isinstance(event, PublishAccepted):

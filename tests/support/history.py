@@ -25,9 +25,11 @@ from shoal.protocols.streams.history.commands import (
 )
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import (
+    EVERYTHING,
     Counted,
     CountKept,
     Heads,
+    Heard,
     Keep,
     Kept,
     LogRow,
@@ -83,6 +85,8 @@ class Keeper:
         self.page_rows = page_rows
         self.asked: list[Any] = []
         self.kept: list[bytes] = []
+        self.speaks_for: Callable[[NodeId], int] = lambda _: EVERYTHING
+        """Up to when it has what another storage node has."""
 
     def answer(self, question: Any) -> Any:
         """The truth."""
@@ -291,6 +295,10 @@ class Library:
         keeper = self.keepers[peer]
         assert keeper is not None
         answer = keeper.answer(message)
+        if isinstance(answer, Rows | LogRows) and not answer.heard:
+            others = [id for id in self.storage if id != peer]
+            heard = tuple([Heard(id, keeper.speaks_for(id)) for id in others])
+            answer = replaced(answer, heard=heard)
         if answer is not None:
             assert CODEC.decode(CODEC.encode(answer)) == answer
             self.host.received(peer, answer)

@@ -15,6 +15,7 @@ from typing import Self
 from aiohttp import web
 
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
+from shoal.base.log_pages import UnheardNode
 from shoal.gateway.log import Logs
 from shoal.gateway.routes import Table
 from shoal.identity import PrivateKey, SeededEntropy
@@ -67,6 +68,8 @@ class LogServer:
         """Paths and queries, in the order they came."""
         self.pages_left: int | None = None
         """After so many pages of rows it answers nobody any more."""
+        self.unheard: list[UnheardNode] = []
+        """Storage nodes of the stream that it cannot compare with."""
         self._keeps, self._names = keeps, names
         self._port = 0
         self._thread: threading.Thread | None = None
@@ -120,7 +123,7 @@ class LogServer:
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._stop = lambda: loop.call_soon_threadsafe(stopped.set)
-        logs = Logs(self.store, NodeId(bytes(20)), self._keeps, names=self._names)
+        logs = Logs(self.store, NodeId(bytes(20)), self._keeps, self._compare, names=self._names)
         app = web.Application(middlewares=[self._count])
         Table([logs]).add_to(app.router)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
@@ -133,6 +136,9 @@ class LogServer:
         await runner.cleanup()
         logs.close()
         self._stop = lambda: None
+
+    async def _compare(self, stream: StreamId) -> list[UnheardNode]:
+        return self.unheard
 
     @property
     def _count(self) -> Callable[..., Awaitable[web.StreamResponse]]:

@@ -51,6 +51,7 @@ class StorageHost(FakeHost):
         trackers: Sequence[NodeId] = (),
         quota: NameQuota | None = None,
         kept: Container[StreamId] = (),
+        holds: Callable[[StreamId], bool] | None = None,
     ) -> None:
         """`signed` checks signatures: with topics they are real ones."""
         self._signed = signed
@@ -77,7 +78,11 @@ class StorageHost(FakeHost):
             lambda peer: peer in trackers,
             lambda stream: stream in kept,
             quota,
+            holds=holds,
+            replicas=self.sync.replicas,
         )
+        self.exchange: Callable[[], bool] = lambda: False
+        """Says to other nodes what is to be said to them, and whether there was something."""
         machines: list[Machine] = [self.storage, self.sync]
         super().__init__(node, machines)
         self.time_ns = NOW_NS

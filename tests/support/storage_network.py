@@ -115,7 +115,11 @@ class StorageNetwork:
             has_damage=lambda: len(store.damage) > 0,
         )
         storage = StorageNode(
-            node.id, lambda stream: True, self._storage_config, is_behind=sync.is_behind
+            node.id,
+            lambda stream: True,
+            self._storage_config,
+            is_behind=sync.is_behind,
+            replicas=sync.replicas,
         )
         return [*self._make_node(key, node), storage, sync]
 

@@ -31,6 +31,7 @@ class Pair:
         self.asked: list[Any] = []
         self._questions: dict[tuple[Any, Any, int], Any] = {}
         for host in self.hosts.values():
+            host.exchange = self._exchange
             host.command(host.sync, FollowStream(STREAM))
 
     def connect(self, a: Any, b: Any) -> None:

@@ -9,6 +9,7 @@
     │   └── NotPermitted       the registry does not allow this key to publish, or to subscribe
     ├── StreamUnavailable      no tracker or neighbour of a stream can be reached
     ├── HistoryUnavailable     nobody answered who should: storage nodes, or trackers that name them
+    │   └── HistoryIncomplete  some did not: what the others have was given, and there may be more
     ├── TopicUnavailable       nobody answered, had or kept what a durable topic is made of
     ├── ClockWrong             this node's clock is off: what it publishes would be refused
     ├── SessionReplaced       a newer session of this node's key runs elsewhere
@@ -78,6 +79,11 @@ class HistoryUnavailable(ShoalError):
         trying, and `Stream.retry` waits for it under this id."""
         self.refused = refused
         """All storage nodes refuse the message, and trying again does not help."""
+
+
+class HistoryIncomplete(HistoryUnavailable):
+    """What was found of a history was given, and a storage node that was not heard may have more;
+    the message names it, and up to when its messages are there. It may be otherwise later."""
 
 
 class TopicUnavailable(ShoalError):

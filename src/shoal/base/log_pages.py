@@ -1,7 +1,7 @@
 """What a storage node's HTTP log says to programs: both ends know it from here.
 
 GET /streams/ID/log?format=msgpack&...    a LogRows, as msgpack
-GET /streams/ID/log/heads                 a StreamHeads, as JSON
+GET /streams/ID/log/heads?whole=true      a StreamHeads, as JSON
 GET /streams/ID/log/seek?time=...         a Sought, as JSON
 """
 
@@ -57,6 +57,17 @@ class HeldLog(msgspec.Struct, frozen=True):
     last: Count
 
 
+class UnheardNode(msgspec.Struct, frozen=True):
+    """Another storage node of a stream, which may have messages that a server lacks."""
+
+    node: str
+    """Its address."""
+    until_ms: Count
+    """When the two were last compared; 0 if they never were."""
+    whole_until_ms: Count
+    """What it has with timestamps up to this is at the server, too."""
+
+
 class StreamHeads(msgspec.Struct, frozen=True):
     """What a server has of a stream."""
 
@@ -71,6 +82,9 @@ class StreamHeads(msgspec.Struct, frozen=True):
     network file or the registry names it. A node that keeps any stream keeps misspelt ones, too."""
     partitions: dict[int, list[HeldLog]]
     """By partition, those that ever had a message."""
+    unheard: list[UnheardNode] = []
+    """Asked with whole=true: storage nodes that could not be compared with for this answer. If
+    there are none, the own log has every message that was acknowledged before the question."""
 
 
 class Sought(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from shoal.base.errors import HistoryUnavailable
 from shoal.base.ids import MessageId, StreamId
 from shoal.gateway.config import SUBSCRIBER_QUEUE_MAX
 from shoal.gateway.doors import (
+    INCOMPLETE,
     LATEST,
     NO_HISTORY,
     DocumentShown,
@@ -64,6 +65,7 @@ class NodeStreams:
         )
         async for message in messages:
             yield message.as_json() + b"\n"
+        messages.raise_if_incomplete()
 
     @asynccontextmanager
     async def subscribe(
@@ -100,6 +102,7 @@ class _Messages:
         self._messages = messages
         self._after = after
         self._gap = gap
+        self._told = False  # that history is not complete
 
     def __aiter__(self) -> AsyncIterator[Told]:
         return self
@@ -108,6 +111,8 @@ class _Messages:
         message = await anext(self._messages)
         while self._after is not None and _is_seen(message.id, self._after):
             message = await anext(self._messages)
+        if self._messages.problem is not None and not self._told:
+            self._told, self._gap = True, self._gap or Gap(None, INCOMPLETE)
         gap, self._gap = self._gap, None
         return _told(message, gap)
 

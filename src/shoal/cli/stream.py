@@ -125,6 +125,8 @@ def resend(
 ) -> None:
     """Print what storage nodes keep of a stream, oldest first: time, publisher, content.
 
+    Ends with exit code 1 if a storage node that does not answer may have more, and names it.
+
     TIME is milliseconds since 1970, or a date and time with its zone.
 
     Example: shoal stream resend /vehicles --from 2026-01-31T12:00:00Z --to 2026-01-31T13:00:00Z
@@ -177,8 +179,11 @@ async def _subscribe(
                     opened.subscribe(_start(start), partitions=partitions, ordered=ordered)
                 )
             print(f"subscribed to {opened.id}", file=sys.stderr)
-            seen = 0
+            seen, told = 0, False
             async for message in messages:
+                if messages.problem is not None and not told:
+                    told = True
+                    print(messages.problem, file=sys.stderr)
                 print(message.as_json(offset=offsets).decode(), flush=True)
                 seen += 1
                 if seen == count:
@@ -221,7 +226,8 @@ async def _resend(
         opened = await node.open_stream(id)
         start = Last(last) if last is not None else begin or "earliest"
         count, gaps, progress = 0, 0, NowAndThen()
-        async for message in opened.read(start, end, publisher=publisher, partitions=partitions):
+        read = opened.read(start, end, publisher=publisher, partitions=partitions)
+        async for message in read:
             if message.gap_before is not None:
                 gaps += 1
                 if not as_json:  # there it is in the line
@@ -234,6 +240,7 @@ async def _resend(
         sys.stdout.flush()
         holes = f", with {gaps:,} gap{'s' * (gaps != 1)}" if gaps else ""
         print(f"{count:,} message{'s' * (count != 1)} of {opened.id}{holes}", file=sys.stderr)
+        read.raise_if_incomplete()
 
 
 def _shown(message: Message) -> str:

@@ -16,6 +16,7 @@ from shoal.base.ids import MessageId, StreamId, parse_node_id, show_node_id
 
 LATEST: Literal["latest"] = "latest"
 EARLIEST: Literal["earliest"] = "earliest"
+INCOMPLETE = "incomplete"  # a storage node that was not heard may have more of the history
 NO_HISTORY = "no-history"  # nobody keeps what came while a subscriber was away
 
 Start = Literal["latest", "earliest"] | int | datetime | MessageId

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -41,6 +41,7 @@ from shoal.base.log_pages import (
     HeldLog,
     Sought,
     StreamHeads,
+    UnheardNode,
     encode_rows,
 )
 from shoal.base.units import S_NS
@@ -70,6 +71,11 @@ _UPTO = Parameter("upto", Count, "No row after this seq.")
 _LIMIT = Parameter("limit", Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)], "So many at most.")
 _MINUS = Parameter("minus", str, "UUID:SEQ,...: without what is in those logs up to their seqs.")
 _FORMAT = Parameter("format", Literal["json", "msgpack"], "msgpack is for programs.")
+_WHOLE = Parameter(
+    "whole",
+    bool,
+    "true: compare with the stream's other storage nodes first, and name those missed.",
+)
 _TIME = Parameter("time", str, "When it came in.", required=True)
 _HOLDER = Parameter("holder", str, "Whose lease it is.", required=True)
 _SECONDS = Parameter("seconds", Annotated[int, Meta(ge=1, le=LEASE_S_MAX)], "How long it lasts.")
@@ -97,7 +103,8 @@ class Logs:
                &minus=UUID:SEQ,...                 without what is in those logs up to their seqs
                &from=T&to=T&publisher=0x...        of a message time, of a publisher
                &format=msgpack                     for programs: base/log_pages.py
-    GET    /log/heads                              what is held of every log, by partition
+    GET    /log/heads?whole=true                   what is held of every log, by partition, and
+               which other storage nodes could not be compared with
     GET    /log/seek?partition=P&log=UUID&time=T   the first seq that came in then or later
     PUT    /log/lease?partition=P&log=UUID&after=SEQ&holder=NAME&seconds=S
     DELETE /log/lease?partition=P&log=UUID&holder=NAME
@@ -108,12 +115,14 @@ class Logs:
         store: Store | None,
         node: NodeId,
         keeps: Callable[[StreamId], bool] | None = None,
+        unheard: Callable[[StreamId], Awaitable[list[UnheardNode]]] | None = None,
         *,
         names: Callable[[StreamId], bool] | None = None,
         topics: bool = False,
     ) -> None:
         """Of streams, or of topics, by their CIDs, below /topics/{cid}. `names` says which are
-        named one by one; all that are kept, unless it is given."""
+        named one by one; all that are kept, unless it is given. `unheard` compares a stream with
+        its other storage nodes, and names those with which that cannot be done."""
         self._base = "/topics/{cid}" if topics else "/streams/{id}"
         # Events are found by their authors, whoever published them.
         self._filters = (FROM, TO) if topics else (FROM, TO, PUBLISHER)
@@ -121,6 +130,7 @@ class Logs:
         self._node = node
         self._keeps = keeps or _never
         self._names = names or self._keeps
+        self._unheard = unheard
         self._leases = ClientLeases()
         # One at a time, beside the disk thread: a reader of logs must not take the machine over.
         # Short questions do not wait behind pages.
@@ -135,6 +145,7 @@ class Logs:
             handler=self._heads,
             summary="What this storage node holds of every log",
             access="read",
+            parameters=(_WHOLE,),
             answer=StreamHeads,
         )
         yield Route(
@@ -221,7 +232,13 @@ class Logs:
     async def _heads(self, request: web.Request) -> web.Response:
         with Explained():
             store, stream, values = self._asked(request)
+            whole = values.get("whole") or "false"
+            if whole not in ("true", "false"):
+                raise UsageError(f"whole={whole}: give true, or false")
             values.check_all_known()
+            unheard: list[UnheardNode] = []
+            if whole == "true" and self._unheard is not None:
+                unheard = await self._unheard(stream)
             heads = await self._work(store.stream_heads, stream)
             held = {
                 partition: [HeldLog(log, head.first, head.last) for log, head in at.logs.items()]
@@ -229,8 +246,10 @@ class Logs:
                 if partition < PARTITIONS_MAX  # the keys of encrypted streams are no content
             }
             kept = bool(held) or self._keeps(stream)
-            known = bool(heads) or self._names(stream)
-            return json_answer(StreamHeads(show_node_id(self._node), store.log, kept, known, held))
+            had = any(head.last for at in heads.values() for head in at.logs.values())
+            known = had or self._names(stream)
+            node = show_node_id(self._node)
+            return json_answer(StreamHeads(node, store.log, kept, known, held, unheard))
 
     async def _seek(self, request: web.Request) -> web.Response:
         with Explained():

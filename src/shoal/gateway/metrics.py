@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,6 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from shoal.base.errors import ShoalError
+from shoal.base.ids import show_node_id
 from shoal.base.units import seconds
 from shoal.gateway.feeds import Feeds
 from shoal.gateway.mqtt.bridge import Bridge
@@ -27,6 +28,7 @@ from shoal.kernel.records import (
     RttMeasured,
     Sent,
 )
+from shoal.protocols.streams.history.sync import Progress
 from shoal.runtime.readiness import Readiness
 from shoal.storage.disk import StoreDisk
 
@@ -60,15 +62,18 @@ class Metrics(Collector):
         disk: StoreDisk | None = None,
         readiness: Callable[[], Readiness] | None = None,
         gauges: Callable[[], Iterable[Gauge]] = tuple,
+        progress: Callable[[], Sequence[Progress]] = tuple,
     ) -> None:
         """Links says how many connections are up: some may be older than we are. The disk is that
-        of a storage node; gauges are read whenever somebody asks."""
+        of a storage node, which says by `progress` how far it is with what others have; gauges are
+        read whenever somebody asks."""
         self._counts: dict[type[Record], int] = dict.fromkeys(_COUNTERS, 0)
         self._rejected: dict[str, int] = {}
         self._links = links
         self._disk = disk
         self._readiness = readiness
         self._gauges = gauges
+        self._progress = progress
         self._age_counts = [0] * (len(AGE_BUCKETS_US) + 1)
         self._age_sum_us = 0
         self._answers: dict[tuple[str, int], int] = {}
@@ -118,6 +123,7 @@ class Metrics(Collector):
         yield self._ages()
         if self._disk is not None:
             yield from _storage(self._disk)
+            yield from _behind(self._progress())
         for gauge in self._gauges():
             yield GaugeMetricFamily(f"shoal_{gauge.name}", gauge.help, value=gauge.value)
         if self._parts is not None:
@@ -167,6 +173,26 @@ def _counter(name: str, help_text: str, value: int) -> CounterMetricFamily:
     counter = CounterMetricFamily(f"shoal_{name}", help_text)
     counter.add_metric([], value)
     return counter
+
+
+def _behind(progress: Sequence[Progress]) -> Iterator[Metric]:
+    """How far a storage node is with what each other one has."""
+    rows = GaugeMetricFamily(
+        "shoal_storage_rows_behind",
+        "Rows of another storage node's logs that are being fetched.",
+        labels=["node"],
+    )
+    streams = GaugeMetricFamily(
+        "shoal_storage_streams_uncompared",
+        "Streams of which it was never found that all that another storage node has is here.",
+        labels=["node"],
+    )
+    for one in progress:
+        node = show_node_id(one.node)
+        rows.add_metric([node], one.rows_behind)
+        streams.add_metric([node], one.uncompared)
+    yield rows
+    yield streams
 
 
 def _roles(readiness: Readiness) -> Iterator[Metric]:

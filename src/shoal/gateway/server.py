@@ -23,6 +23,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
 from shoal.base.log_limit import log_of_others
+from shoal.base.log_pages import UnheardNode
 from shoal.gateway.answers import json_answer, problem
 from shoal.gateway.bodies import CHARGE, BodyBudget
 from shoal.gateway.config import (
@@ -49,6 +50,7 @@ from shoal.gateway.publishing import Publishing
 from shoal.gateway.routes import Extra, Handler, Route, Table
 from shoal.gateway.search import Documents
 from shoal.gateway.topics import Topics
+from shoal.protocols.streams.history.sync import Progress
 from shoal.protocols.streams.tracker import Tracker
 from shoal.runtime import RuntimeHost
 from shoal.storage.disk import StoreDisk
@@ -74,6 +76,8 @@ class Gateway:
         disk: StoreDisk | None = None,
         keeps: Callable[[StreamId], bool] | None = None,
         names: Callable[[StreamId], bool] | None = None,
+        unheard: Callable[[StreamId], Awaitable[list[UnheardNode]]] | None = None,
+        progress: Callable[[], Sequence[Progress]] = tuple,
         topic_logs: Logs | None = None,
         outbox: OutboxDoor | None = None,
         bridge: Bridge | None = None,
@@ -82,15 +86,16 @@ class Gateway:
         gauges: Callable[[], Iterable[Gauge]] = tuple,
     ) -> None:
         """The doors lead into the node; the disk has what this node keeps, `keeps` says what that
-        is, and `names` what of it is named one by one; topic logs are the same of topics; the
-        outbox takes what Spark queries publish; the bridge is told of, and extras are served beside
-        all that; gauges are further metrics."""
+        is, and `names` what of it is named one by one; `unheard` says which storage nodes of a
+        stream may have more, and `progress` how far this one is with getting that; topic logs are
+        the same of topics; the outbox takes what Spark queries publish; the bridge is told of, and
+        extras are served beside all that; gauges are further metrics."""
         doors = doors or Doors()
         self.address = ""
         self.feeds = Feeds()
         self.bodies = BodyBudget()
         self.metrics = Metrics(
-            lambda: len(host.connections), disk, host.readiness.look, gauges=gauges
+            lambda: len(host.connections), disk, host.readiness.look, gauges, progress
         )
         self._config = config or GatewayConfig()
         self._host = host
@@ -100,7 +105,8 @@ class Gateway:
         self._watching: asyncio.Task[None] | None = None
         self._entrance: Entrance | None = None
         self._overview = Overview(host, tracker, self.metrics)
-        self._logs = Logs(None if disk is None else disk.store, host.node, keeps, names=names)
+        store = None if disk is None else disk.store
+        self._logs = Logs(store, host.node, keeps, unheard, names=names)
         self._topic_logs = topic_logs or Logs(None, host.node, topics=True)
         self._publishing = Publishing(doors.streams)
         self.table = Table(

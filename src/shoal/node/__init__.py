@@ -1,12 +1,20 @@
 """The node API: what `import shoal` gives."""
 
-from shoal.node.blocking import BlockingNode, BlockingStream, BlockingTopic, Items, connect
+from shoal.node.blocking import (
+    BlockingNode,
+    BlockingStream,
+    BlockingTopic,
+    Items,
+    Messages,
+    connect,
+)
 from shoal.node.documents import PublishedDocument
 from shoal.node.found import DataHit, DataSighting, FoundData, FoundDocument, Hit, Sighting
-from shoal.node.history import Last
+from shoal.node.history import HistoryRead, Last, Missing
 from shoal.node.messages import Gap, Message
 from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.node import Node
+from shoal.node.reloading import Reloaded
 from shoal.node.search_results import Search
 from shoal.node.space import Space
 from shoal.node.stream import Stream
@@ -34,17 +42,21 @@ __all__ = [
     "FoundData",
     "FoundDocument",
     "Gap",
+    "HistoryRead",
     "Hit",
     "Incoming",
     "Items",
     "Last",
     "Matcher",
     "Message",
+    "Messages",
+    "Missing",
     "NetworkFile",
     "Node",
     "PublishedDocument",
     "PublishedEvent",
     "Readiness",
+    "Reloaded",
     "RoleReadiness",
     "Search",
     "Sighting",

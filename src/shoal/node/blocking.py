@@ -19,17 +19,20 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
 
+from shoal.base.errors import HistoryIncomplete
 from shoal.base.ids import MessageId, StreamId
 from shoal.node.documents import PublishedDocument
 from shoal.node.found import FoundDocument, Hit, Sighting
-from shoal.node.history import EARLIEST, LATEST, Start
+from shoal.node.history import EARLIEST, LATEST, HistoryRead, Missing, Start
 from shoal.node.loop_thread import Held, LoopThread
 from shoal.node.messages import Content, Message
 from shoal.node.network_file import NetworkFile
 from shoal.node.node import Node
 from shoal.node.partitions import Key
+from shoal.node.reloading import Reloaded
 from shoal.node.search_results import CONFIDENCE_DEFAULT, WITHIN_S_DEFAULT
 from shoal.node.stream import Stream
+from shoal.node.subscription import Subscription
 from shoal.node.topic import ANYONE, AnyCid, Peers, Topic
 from shoal.node.topic_events import Event, PublishedEvent
 from shoal.protocols.search.documents import Life
@@ -85,6 +88,37 @@ class Items(Generic[T]):
         self._held.close()
 
 
+class Messages(Items[Message]):
+    """Messages of a stream, and whether the history among them is all that there is."""
+
+    @property
+    def complete(self) -> bool:
+        """Of a read: whether it has come to its end, and is all that there is. Of a subscription:
+        whether that is so of the history before what is live."""
+        return self._history.complete
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """The storage nodes that may have more."""
+        return self._history.missing
+
+    @property
+    def problem(self) -> str | None:
+        """For people: why it is not complete; None if it is, or is still being read."""
+        return self._history.problem
+
+    def raise_if_incomplete(self) -> None:
+        """Raise HistoryIncomplete unless `complete`."""
+        if not self.complete:
+            raise HistoryIncomplete(self.problem or "the history was not read to its end")
+
+    @property
+    def _history(self) -> HistoryRead | Subscription:
+        history = self._held.value
+        assert isinstance(history, HistoryRead | Subscription)  # as BlockingStream makes it
+        return history
+
+
 async def _next(items: AsyncIterator[T]) -> T:
     return await anext(items)
 
@@ -137,6 +171,10 @@ class BlockingNode:
             return self.node.readiness
 
         return self._wait(look())
+
+    def reload(self, network: str | Path | NetworkFile = "shoal.toml") -> Reloaded:
+        """As Node.reload."""
+        return self._wait(self.node.reload(network))
 
     # Streams
 
@@ -245,10 +283,10 @@ class BlockingStream:
         partitions: Iterable[int] | int | None = None,
         ordered: bool = True,
         timeout: float | None = None,
-    ) -> Items[Message]:
+    ) -> Messages:
         """As Stream.subscribe; iteration ends after `timeout` seconds of silence, if given."""
         messages = self.stream.subscribe(start, partitions=partitions, ordered=ordered)
-        return Items(self._thread, messages, timeout)
+        return Messages(self._thread, messages, timeout)
 
     def read(
         self,
@@ -257,10 +295,10 @@ class BlockingStream:
         *,
         publisher: str | None = None,
         partitions: Iterable[int] | int | None = None,
-    ) -> Items[Message]:
-        """As Stream.read."""
+    ) -> Messages:
+        """As Stream.read: after the loop `complete` says whether that was all."""
         messages = self.stream.read(start, end, publisher=publisher, partitions=partitions)
-        return Items(self._thread, _closing(messages), None)
+        return Messages(self._thread, _closing(messages), None)
 
 
 class BlockingTopic:

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from heapq import heapify, heapreplace
 from time import time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 import msgspec
 
-from shoal.base.errors import HistoryUnavailable, NotFound, OffsetExpired, UsageError
-from shoal.base.ids import INT63_MAX, NodeId, StreamId, parse_node_id
+from shoal.base.errors import (
+    HistoryIncomplete,
+    HistoryUnavailable,
+    NotFound,
+    OffsetExpired,
+    UsageError,
+)
+from shoal.base.ids import INT63_MAX, NodeId, StreamId, parse_node_id, show_node_id
 from shoal.base.offsets import PartitionOffset
-from shoal.base.times import check_order
+from shoal.base.times import check_order, show_time
 from shoal.base.units import MS_NS
 from shoal.identity.stream_message import Position
 from shoal.node.messages import LOST, FromLog, Gap, Message, Unreadable, message_of
@@ -33,6 +39,7 @@ from shoal.protocols.streams.history.commands import (
     BEYOND,
     EXPIRED,
     FAILED,
+    INCOMPLETE,
     NO_STORAGE,
     NO_SUCH_LOG,
     NO_TRACKER,
@@ -50,9 +57,11 @@ from shoal.protocols.streams.history.commands import (
     ReadHistory,
     ReadMore,
     StopReading,
+    Unheard,
     What,
 )
 from shoal.protocols.streams.history.reader import cursor_of
+from shoal.protocols.streams.history.reading import DAMAGED
 from shoal.runtime import RuntimeHost
 
 if TYPE_CHECKING:
@@ -94,11 +103,17 @@ class PartitionRead:
             self._ended = event
         self._wake.set()
 
+    @property
+    def unheard(self) -> tuple[Unheard, ...]:
+        """Storage nodes that may have more, once the read is over."""
+        return () if self._ended is None else self._ended.unheard
+
     async def peek(self) -> HistoryRow | None:
-        """The next row, which stays; None at the end. Raises what went wrong."""
+        """The next row, which stays; None at the end. Raises what went wrong, unless all that was
+        found was given and there may be more: then it is in `unheard`."""
         while not self._rows:
             if self._ended is not None:
-                if not self._ended.complete:
+                if not self._ended.complete and self._ended.reason != INCOMPLETE:
                     raise _error(self.command.stream, self._ended)
                 return None
             self._wake.clear()
@@ -116,6 +131,126 @@ class PartitionRead:
         if self._ended is None:
             self._ended = HistoryEnded(self)
             await self._history.issue(StopReading(), self)
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """A storage node that may have messages which a read lacks."""
+
+    node: str
+    """Its id, 0x..."""
+    until: datetime | None
+    """What it had at this time was read, from the other storage nodes; None if nothing is known of
+    it. Of what came since, messages with timestamps up to a minute older may be missing, too."""
+    reason: str
+    """Why it was not asked itself, or what it said."""
+
+    def __str__(self) -> str:
+        if self.reason == DAMAGED:
+            return f"{self.node}, which has rows that it cannot read"
+        if self.until is None:
+            return f"{self.node} ({self.reason}), of which nothing is known"
+        return f"{self.node} ({self.reason}), which was last compared at {show_time(self.until)}"
+
+
+class Completeness:
+    """Whether all of a history was read. False until its end, and then if a storage node that was
+    not heard may have more of it."""
+
+    def __init__(self, stream: StreamId) -> None:
+        self.stream = stream
+        self.over = False
+        """It was read to its end, or as far as could be."""
+        self._missing: dict[NodeId, Unheard] = {}
+        self._failed = False
+
+    @property
+    def complete(self) -> bool:
+        return self.over and not self._missing and not self._failed
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """The storage nodes that may have more."""
+        return tuple([_missing(unheard) for unheard in self._missing.values()])
+
+    @property
+    def problem(self) -> str | None:
+        """For people: why it is not complete; None if it is, or is still being read."""
+        if not self.over or self.complete:
+            return None
+        if not self._missing:
+            return f"{self.stream}: its history could not be read to the end"
+        nodes = "; ".join(map(str, self.missing))
+        return (
+            f"{self.stream}: the history is incomplete: there may be messages that no storage node"
+            f" that answered has: {nodes}. Start it again, or ask later"
+        )
+
+    def raise_if_incomplete(self) -> None:
+        """Raise HistoryIncomplete unless all of it was read."""
+        if not self.complete:
+            problem = self.problem or f"{self.stream}: its history was not read to the end"
+            raise HistoryIncomplete(problem)
+
+    def lacks(self, unheard: Iterable[Unheard]) -> None:
+        """These may have more."""
+        for one in unheard:
+            known = self._missing.get(one.node)
+            if known is None or one.until_ms < known.until_ms:
+                self._missing[one.node] = one
+
+    def failed(self) -> None:
+        """It ended before its end."""
+        self.over = self._failed = True
+
+
+def _missing(unheard: Unheard) -> Missing:
+    until = datetime.fromtimestamp(unheard.until_ms / 1000, UTC) if unheard.until_ms else None
+    return Missing(show_node_id(unheard.node), until, unheard.reason)
+
+
+class HistoryRead:
+    """Messages of a history, as they are iterated over. At the end it says whether they are all:
+
+    read = stream.read(start)
+    async for message in read:
+        print(message.content)
+    if not read.complete:
+        print(read.problem)         # or look at read.missing, or read.raise_if_incomplete()
+    """
+
+    def __init__(self, messages: AsyncGenerator[Message], completeness: Completeness) -> None:
+        self._messages = messages
+        self._completeness = completeness
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        return await anext(self._messages)
+
+    async def aclose(self) -> None:
+        """Want no more."""
+        await self._messages.aclose()
+
+    @property
+    def complete(self) -> bool:
+        """Whether it was read to its end, and has every message that was acknowledged before it
+        began. False while it is being read."""
+        return self._completeness.complete
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """The storage nodes that may have more."""
+        return self._completeness.missing
+
+    @property
+    def problem(self) -> str | None:
+        """For people: why it is not complete; None if it is, or is still being read."""
+        return self._completeness.problem
+
+    def raise_if_incomplete(self) -> None:
+        """Raise HistoryIncomplete unless `complete`."""
+        self._completeness.raise_if_incomplete()
 
 
 class NotKept(UsageError):
@@ -174,10 +309,17 @@ class NodeHistory:
                 reads.append(read)
             yield reads
 
-    async def messages(
-        self, commands: Sequence[ReadHistory], progress: Progress | None
-    ) -> AsyncIterator[Message]:
+    def messages(self, commands: Sequence[ReadHistory], progress: Progress | None) -> HistoryRead:
         """Messages of one or several partitions; what storage lacks shows as a gap."""
+        completeness = Completeness(commands[0].stream)
+        return HistoryRead(self._messages(commands, progress, completeness), completeness)
+
+    async def _messages(
+        self,
+        commands: Sequence[ReadHistory],
+        progress: Progress | None,
+        completeness: Completeness,
+    ) -> AsyncGenerator[Message]:
         chains = chains_of(progress)
         async with self.open(commands) as reads:
             await until_begun(reads, progress)
@@ -195,6 +337,9 @@ class NodeHistory:
                     await self.keys.obtain(row.message)
                     found = self.keys.opened(arrived)
                 yield message_of(found, Gap(None, LOST) if gap else None, progress)
+            for read in reads:
+                completeness.lacks(read.unheard)
+            completeness.over = True
 
     async def keep(self, stream: StreamId, signed: bytes, copies: int) -> None:
         """Return when so many storage nodes have a message on disk."""
@@ -386,6 +531,13 @@ def _error(stream: StreamId, ended: HistoryEnded | KeepFailed, more: str = "") -
             return HistoryUnavailable(
                 f"{stream}: {ended.problem}: start at an earlier offset, or at a time"
             )
+    said = [word.rpartition(": ")[2] for word in ended.problem.split(", ")]
+    if not more and all(word == "not-kept" for word in said):
+        return HistoryUnavailable(
+            f"{stream}: none of its storage nodes has heard of it ({ended.problem}): they keep it"
+            " from the first subscriber or publisher on, if `storage` under [[streams]] in their"
+            " own network files names them, too"
+        )
     text = f"{stream}: its storage nodes gave no good answer ({ended.problem})"
     if isinstance(ended, KeepFailed):
         return HistoryUnavailable(f"{text}; {more}", refused=ended.refused)

@@ -51,6 +51,7 @@ from shoal.protocols.streams.history.commands import (
     LogRange,
     MessageRange,
     ReadHistory,
+    Unheard,
 )
 from shoal.protocols.streams.history.fill import following
 
@@ -167,6 +168,7 @@ class Splice:
                 raise
             self._subscription.fail(error)  # in its place; what is live goes on after it
             self._away_s = _now_s() + AWAY_S
+        self._lacks([])
         self._tail_s = self._settled_s = _now_s() + SETTLE_S
         self._over_s = _now_s() + OVER_S
         while _now_s() < self._over_s or self._tail_s < math.inf:  # what was let go is owed
@@ -197,11 +199,20 @@ class Splice:
                     await self._tell(read, row)
                 else:
                     await self._tell_logged(read, row, row.seq)
+            for read in reads:
+                self._lacks(read.unheard)
         for command in asked:
             begin = _whole_from(command, counts[command.partition], first.get(command.partition))
             if type(command.what) is LogRange:
                 begin = (self._joined_ms - UNDER_WAY_MS, 0)  # older ones are before the offset
             self._chains.begin[command.partition] = begin
+
+    def _lacks(self, unheard: Sequence[Unheard]) -> None:
+        """History was read, and these may have more of it."""
+        history = self._subscription.history
+        if history is not None:
+            history.lacks(unheard)
+            history.over = True
 
     async def _tell(self, read: PartitionRead, row: HistoryRow, *, again: bool = False) -> None:
         """Give a row of history to the subscription, when there is room."""
@@ -308,7 +319,8 @@ class Splice:
             moved = True
             while moved:  # one storage node may have what the one before it lacks
                 last = self._chains.last(arrived.message.id)
-                if not await self._read_again(self._gap_before(arrived, previous), patience_s):
+                gap = self._gap_before(arrived, previous)
+                if await self._read_again(gap, patience_s) is None:
                     return
                 if self._chains.standing(arrived.message) is not Standing.GAP:
                     return
@@ -338,7 +350,9 @@ class Splice:
             if not first and partition not in let_go:
                 continue
             begin = (self._joined_ms - UNDER_WAY_MS, 0) if first else let_go[partition]
-            if not await self._read_again(self._newest(command, begin)) and partition in let_go:
+            unheard = await self._read_again(self._newest(command, begin))
+            self._lacks(unheard or ())
+            if (unheard is None or unheard) and partition in let_go:
                 self._subscription.skip()  # and nothing that comes shows it
             if type(command.what) is LogRange:
                 self._chains.begin.pop(partition, None)  # all that was on its way is there
@@ -349,10 +363,13 @@ class Splice:
         begin = max(begin, self._chains.begin.get(command.partition, BEGINNING))
         return ReadHistory(command.stream, command.partition, MessageRange(Position(*begin)))
 
-    async def _read_again(self, command: ReadHistory, patience_s: float | None = None) -> bool:
-        """If it fails, or takes too long, what is missing is told as a gap: live goes on."""
+    async def _read_again(
+        self, command: ReadHistory, patience_s: float | None = None
+    ) -> tuple[Unheard, ...] | None:
+        """Those who may have more; None if it fails, or takes too long: then what is missing is
+        told as a gap, and live goes on."""
         if _now_s() < self._away_s:
-            return False
+            return None
         try:
             async with self._history.open([command]) as (read,):
                 while (row := await _within(patience_s, read)) is not None:
@@ -361,12 +378,12 @@ class Splice:
                         await self._tell_logged(read, row, row.seq, again=True)
                     elif self._chains.standing(row.message) is not Standing.SEEN:
                         await self._tell(read, row, again=True)
+                return read.unheard
         except (ShoalError, TimeoutError):
             self._away_s = _now_s() + AWAY_S
-            return False
+            return None
         finally:
             self._over_s = _now_s() + OVER_S  # copies of what was told may come live
-        return True
 
 
 def _now_s() -> float:

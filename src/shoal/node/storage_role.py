@@ -9,16 +9,18 @@ tracker or another storage node says that there is one, or a publisher asks to h
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.base.errors import ShoalError
-from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id
+from shoal.base.errors import ShoalError, UsageError
+from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
+from shoal.base.log_pages import UnheardNode
 from shoal.base.units import S_NS
 from shoal.identity import Entropy
 from shoal.identity.topics.cid import Cid, show_cid
@@ -30,8 +32,9 @@ from shoal.node.network_file import ANY_STREAM, NetworkFile, StorageSection
 from shoal.node.terms import Terms
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import MessageTaken
-from shoal.protocols.streams.history.config import StorageConfig
+from shoal.protocols.streams.history.config import LATE_MS, StorageConfig
 from shoal.protocols.streams.history.kept import is_topic
+from shoal.protocols.streams.history.messages import CompareStream, StreamsCompared
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
 from shoal.protocols.streams.history.sync import (
     FollowNodes,
@@ -53,6 +56,7 @@ log = logging.getLogger("shoal.storage")
 
 DAY_NS = 24 * 3600 * S_NS
 GIGABYTE = 1_000_000_000
+COMPARE_S = 5.0  # a reader of the HTTP log waits so long for other storage nodes
 MARKER_SUFFIX = ".stores"  # beside the keystore: the folders in which its key has had a store
 ROWLESS_MAX = 10_000  # streams kept of which nothing is stored: a few kilobytes of memory each
 LOOKED_THROUGH = 256  # names, or streams, that are looked at for one that can go
@@ -71,7 +75,7 @@ class StorageRole:
         node: NodeId,
         entropy: Entropy,
         access: AccessTable | None = None,
-        trackers: Sequence[Contact] = (),
+        is_tracker: Callable[[NodeId], bool] = lambda node: False,
         prefix_of: PrefixOf = lambda peer: None,
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
@@ -96,8 +100,10 @@ class StorageRole:
             access=access,
             is_behind=self.sync.is_behind,
             missed=self.sync.missed,
+            holds=self.holds,
+            replicas=self.sync.replicas,
             took=self._took,
-            is_tracker={contact.node: None for contact in trackers}.__contains__,
+            is_tracker=is_tracker,
             is_kept=self.streams.__contains__,
             quota=NameQuota(_quotas(section), self._names_used, prefix_of),
         )
@@ -107,9 +113,9 @@ class StorageRole:
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}
-        ids = [settings.id for settings in terms.network.streams if settings.id != ANY_STREAM]
-        self._named = dict.fromkeys(map(parse_stream_id, ids))
+        self._named = self._read_named()
         self._topics: dict[Cid, TopicDescriptor] = {}
+        self._compared = asyncio.Event()
         self._host: RuntimeHost | None = None
         self._members: Memberships | None = None
 
@@ -123,6 +129,51 @@ class StorageRole:
         well."""
         return self.disk.problem or self.store.damage.problem
 
+    @property
+    def behind(self) -> str | None:
+        """What this node may lack of what other storage nodes have, for people, and how far it is
+        with getting it; None if it has been compared with all of them."""
+        lacking = [one for one in self.sync.progress() if one.uncompared or one.rows_behind]
+        said = []
+        for one in lacking:
+            node = show_node_id(one.node)
+            if one.rows_behind:
+                said.append(f"{one.rows_behind:,} rows behind {node}")
+            elif one.linked:
+                said.append(f"{one.uncompared:,} streams not compared with {node} yet")
+            else:
+                said.append(f"{one.uncompared:,} streams never compared with {node}, which is away")
+        return "; ".join(said) or None
+
+    async def unheard(self, stream: StreamId) -> list[UnheardNode]:
+        """Compare a stream with its other storage nodes now. Those with which that could not be
+        done may have messages that were acknowledged, and are not here."""
+        if self._host is None:
+            return []
+        since_ns = self._host.now_ns()
+        self._host.command(self.sync, CompareStream(stream, since_ns))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(COMPARE_S):
+                while self._is_comparing(stream, since_ns):
+                    self._compared.clear()
+                    await self._compared.wait()
+        return [
+            UnheardNode(
+                show_node_id(replica.node),
+                replica.until_ms,
+                max(0, replica.until_ms - LATE_MS),
+            )
+            for replica in self.sync.replicas(stream, self._host.now_ns())
+            if replica.compared_ns < since_ns
+        ]
+
+    def _is_comparing(self, stream: StreamId, since_ns: int) -> bool:
+        assert self._host is not None
+        return any(
+            replica.answers and max(replica.compared_ns, replica.tried_ns) < since_ns
+            for replica in self.sync.replicas(stream, self._host.now_ns())
+        )
+
     def keeps(self, stream: StreamId) -> bool:
         """Whether the settings of a stream name this node. Topics are no streams: nobody has their
         events kept but TopicLogs, whatever the settings of "*" are."""
@@ -135,6 +186,11 @@ class StorageRole:
             contacts = self._terms.storage_of(stream)
             known = self._known[stream] = any(c.node == self._node for c in contacts)
         return known
+
+    def holds(self, stream: StreamId) -> bool:
+        """Whether this node has heard of a stream that it is to keep, and takes part in it: before
+        that it has nothing to say about it."""
+        return stream in self.streams
 
     def names(self, stream: StreamId) -> bool:
         """Whether the network file or the registry names a stream, and not only "*" covers it."""
@@ -157,6 +213,11 @@ class StorageRole:
                 found[stream, partition] = count
         return found
 
+    def _read_named(self) -> dict[StreamId, None]:
+        """The streams that the network file names."""
+        settings = self._terms.network.streams
+        return dict.fromkeys([parse_stream_id(s.id) for s in settings if s.id != ANY_STREAM])
+
     # Life
 
     def start(self, host: RuntimeHost, members: Memberships | None) -> None:
@@ -164,6 +225,13 @@ class StorageRole:
         self._host, self._members = host, members
         host.listeners.append(self._notified)
         host.readiness.add("storage", self._check)
+        self._begin_all()
+
+    def _begin_all(self) -> None:
+        host = self._host
+        assert host is not None  # it runs
+        for stream in list(self.streams):
+            host.command(self.sync, FollowStream(stream))
         beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
         if any(contact.node == self._node for contact in beside):
             host.command(self.sync, FollowNodes(beside))
@@ -234,6 +302,19 @@ class StorageRole:
         self._rowless.pop(id.stream, None)
         self.sync.stored(id)
 
+    def reload(self, section: StorageSection) -> str | None:
+        """The network file says something else: who keeps which streams beside this node, and by
+        which limits. What of that cannot be taken now."""
+        self._known.clear()
+        self._named = self._read_named()
+        problem: str | None = None
+        try:
+            self.store.limit(store_config(section).retention)
+        except UsageError as error:
+            problem = str(error)
+        self._begin_all()
+        return problem
+
     def follow_topic(self, id: Cid, topic: TopicDescriptor) -> None:
         """The events of a topic are appended to the store: follow its other storage nodes."""
         if id not in self._topics and self._host is not None:
@@ -258,12 +339,26 @@ class StorageRole:
                 "messages have expired by the system clock alone, and it was set not long ago, or"
                 " is off: they stay until it is right. Set the clock"
             )
-        return self.problem
+        return self.problem or self._catching_up()
+
+    def _catching_up(self) -> str | None:
+        # One that is away is no reason: this node cannot change that, and readers are told.
+        new = [one for one in self.sync.progress() if one.catching_up]
+        if not new:
+            return None
+        rows, node = sum(one.rows_behind for one in new), show_node_id(new[0].node)
+        return (
+            f"this storage node may be behind, and catches up by itself: {new[0].uncompared:,} of"
+            f" {new[0].streams:,} streams were not compared with {node} yet, {rows:,} rows are"
+            " on their way"
+        )
 
     def _notified(self, event: Any) -> None:
         if type(event) is MessageTaken:
             if event.message.id.stream in self.streams and self._host is not None:
                 self._host.command(self.machine, KeepMessage(event.message))
+        elif type(event) is StreamsCompared:
+            self._compared.set()
         elif type(event) is StreamListed:
             self.keep(event.stream)
         elif type(event) is StreamWanted:

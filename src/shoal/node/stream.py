@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, StreamId
-from shoal.node.history import EARLIEST, LATEST, Start, progress_of, reads_of, where
-from shoal.node.messages import Content, Message, encode_content
+from shoal.node.history import (
+    EARLIEST,
+    LATEST,
+    Completeness,
+    HistoryRead,
+    Start,
+    progress_of,
+    reads_of,
+    where,
+)
+from shoal.node.messages import Content, encode_content
 from shoal.node.partitions import Key
 from shoal.node.splice import Splice
 from shoal.node.subscription import QUEUE_MESSAGES_MAX, Subscription
@@ -83,8 +92,10 @@ class Stream:
         start says so: "earliest", a datetime, Last(100), or the offset of a message.
 
         Partitions are chosen here, not in the network: a stream has one overlay, and the node
-        carries all of it. With ordered=False live messages come as the overlay brings them: none
-        waits for one before it, what is late comes late, and they have no offsets.
+        carries all of it. `complete` of the subscription says whether all of that history was had,
+        and `missing` which storage nodes may have more. With ordered=False live messages come as
+        the overlay brings them: none waits for one before it, what is late comes late, and they
+        have no offsets.
         """
         if not ordered and start != LATEST:
             raise UsageError(
@@ -97,7 +108,7 @@ class Stream:
         subscription = Subscription(queue_max, chosen, self._node.keys, progress, ordered=ordered)
         splice = Splice(subscription, self._node.history, commands) if commands else None
         if splice is not None:
-            subscription.follow(splice)
+            subscription.follow(splice, Completeness(self.id))
         await self._node.attach(self.id, subscription)
         try:
             if splice is not None:
@@ -118,9 +129,11 @@ class Stream:
         *,
         publisher: str | None = None,
         partitions: Iterable[int] | int | None = None,
-    ) -> AsyncIterator[Message]:
+    ) -> HistoryRead:
         """History from start to end, both included, as it is iterated over: no faster, and no more
-        of it is held than a page for each partition. Several partitions come merged by time."""
+        of it is held than a page for each partition. Several partitions come merged by time. At
+        the end `complete` of what this returns says whether that was all: a storage node that does
+        not answer may have more, and is named in `missing`."""
         chosen = self._all(self._node.partitions.chosen(self.id, partitions))
         begin = where(start)
         commands = reads_of(self.id, chosen, begin, end, publisher)

@@ -18,6 +18,7 @@ from shoal.protocols.streams.keys.waiting import Waiting
 from shoal.protocols.streams.messages import VerifiedMessage
 
 if TYPE_CHECKING:
+    from shoal.node.history import Completeness, Missing
     from shoal.node.keys import NodeKeys
     from shoal.node.splice import Splice
 
@@ -53,6 +54,8 @@ class Subscription:
         self._queue: BoundedQueue[MessageArrived | Unreadable | ShoalError] = BoundedQueue(
             queue_max, self.queue_bytes_max
         )
+        self.history: Completeness | None = None
+        """Whether all of the history before what is live was had."""
         self._splice: Splice | None = None  # while history and live are being put together
         self._partitions = partitions  # None: all of them
         self._missed = 0
@@ -127,9 +130,27 @@ class Subscription:
 
     # History
 
-    def follow(self, splice: Splice) -> None:
+    def follow(self, splice: Splice, history: Completeness | None = None) -> None:
         """History comes first, through this one."""
         self._splice = splice
+        self.history = history
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of the history was read that comes before what is live, as far as that was
+        wanted: True without a start in the past, False while it is being read, and if a storage
+        node that was not heard may have more of it."""
+        return self.history is None or self.history.complete
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """The storage nodes that may have more of that history."""
+        return () if self.history is None else self.history.missing
+
+    @property
+    def problem(self) -> str | None:
+        """For people: why the history is not complete; None if it is, or is still being read."""
+        return None if self.history is None else self.history.problem
 
     def spliced(self) -> None:
         """From now on all that comes is live."""
@@ -141,6 +162,8 @@ class Subscription:
 
     def fail(self, error: ShoalError) -> None:
         """History could not be read to its end: said in its place."""
+        if self.history is not None:
+            self.history.failed()
         self._put(error)
 
     async def room(self) -> None:

@@ -139,7 +139,9 @@ class Answers:
             return Refused(question.request, "no-such-log")
         rows = tuple(LogRow(row.seq, row.ingest_ns, row.signed) for row in page.rows)
         damaged = tuple(row.seq for row in page.damaged)
-        return LogRows(question.request, rows, page.head.first, page.head.last, damaged)
+        own = question.log == self._store.log.bytes
+        head = page.head
+        return LogRows(question.request, rows, head.first, head.last, damaged, own=own)
 
     def _heads(self, question: ReadHeads) -> Heads:
         heads = self._store.heads(question.stream, question.partition)
@@ -281,7 +283,8 @@ def _page(question: ReadRange | ReadLast, page: Page) -> Rows | Refused:
     if page.damaged and question.whole:
         return Refused(question.request, BEHIND)  # another storage node has those rows, perhaps
     rows = tuple(row.signed for row in page.rows)
-    return Rows(question.request, rows, None if page.next is None else _cursor(page.next))
+    after = None if page.next is None else _cursor(page.next)
+    return Rows(question.request, rows, after, damaged=bool(page.damaged))
 
 
 def _cursor(id: MessageId) -> Cursor:

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from shoal.base.errors import MalformedMessage, NotFound, RemoteError, ShoalError, UsageError
-from shoal.base.ids import MessageId
+from shoal.base.ids import MessageId, NodeId
 from shoal.base.log_limit import log_of_others
 from shoal.base.units import S_NS
 from shoal.kernel.disk import DiskRequest, DiskResult
@@ -27,6 +27,9 @@ from shoal.protocols.streams.history.disk import (
     MALFORMED,
     NOT_HELD,
     STORE_GONE,
+    Compared,
+    ComparedKey,
+    FindCompared,
     KeptRow,
     MendKey,
     ReplicaKey,
@@ -93,14 +96,14 @@ class StoreDisk:
             self._begin(steady_ns, now_ns)
         results: dict[int, DiskResult] = {}
         messages: dict[int, VerifiedMessage] = {}
-        changes: dict[int, tuple[ReplicaKey, bytes]] = {}
+        changes: dict[int, tuple[ReplicaKey | ComparedKey, bytes]] = {}
         mended: dict[int, tuple[MendKey, VerifiedMessage]] = {}
         for at, (_, effect) in enumerate(requests):
             if isinstance(effect, Load):
                 continue
             try:
                 key = decode_key(effect.key)
-                if isinstance(key, ReplicaKey):
+                if isinstance(key, ReplicaKey | ComparedKey):
                     changes[at] = key, effect.value or b""
                 elif isinstance(key, MendKey):
                     mended[at] = key, read_kept(key.stream, effect.value or b"").message
@@ -156,10 +159,16 @@ class StoreDisk:
             for at, result in zip(messages, appended, strict=True)
         }
 
-    def _change(self, key: ReplicaKey, value: bytes, now_ns: int) -> str | None:
-        """Why rows could not be appended to a replica, or None."""
+    def _change(self, key: ReplicaKey | ComparedKey, value: bytes, now_ns: int) -> str | None:
+        """Why rows could not be appended to a replica, or a note could not be made; or None."""
         if self.refused is not None:
             return DISK_FAILED
+        if isinstance(key, ComparedKey):
+            try:
+                self.store.put_note(_note_name(key.node), value)
+            except StoreError as error:
+                return self._failed(error)
+            return None
         replica = UUID(bytes=key.log)
         try:
             change = decode_change(value)
@@ -193,6 +202,8 @@ class StoreDisk:
             question = decode_question(key)
             if isinstance(question, Retain):
                 return encode(self._retain(steady_ns))
+            if isinstance(question, FindCompared):
+                return self.store.note(_note_name(question.node)) or encode(Compared())
             return encode(self._answers.answer(question))
         except StoreGone as error:
             self._failed(error)
@@ -246,6 +257,10 @@ class StoreDisk:
             log_others.error("nothing can be stored: %s", problem)
         self._problem = problem
         return STORE_GONE if isinstance(error, StoreGone) else DISK_FAILED
+
+
+def _note_name(node: NodeId) -> str:
+    return f"compared {node.hex()}"
 
 
 def _replica_row(key: ReplicaKey, row: KeptRow) -> ReplicaRow:

@@ -14,7 +14,7 @@ from shoal.identity.stream_message import Position
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.audit import audit
 from shoal.storage.checking import put_right
-from shoal.storage.config import DEFAULTS, StoreConfig
+from shoal.storage.config import DEFAULTS, Retention, StoreConfig
 from shoal.storage.damage import mend
 from shoal.storage.database import Database
 from shoal.storage.ingest import Ingest
@@ -22,6 +22,7 @@ from shoal.storage.layout import OWN, Place, Txn, head_key, read_head, split_hea
 from shoal.storage.leases import Leases
 from shoal.storage.logs import Logs, PlaceHeads, heads_from
 from shoal.storage.names import Names
+from shoal.storage.owned_file import with_checksum, without_checksum
 from shoal.storage.reading import LastScan, Page, PageLimits, Reader, in_log, matching
 from shoal.storage.replicas import ReplicaIngest, advance, check_range
 from shoal.storage.retention import Retainer, newest_ingest
@@ -40,6 +41,7 @@ from shoal.storage.rows import (
 )
 
 _NOTHING: Mapping[LogId, int] = {}
+_NOTE = b"note "  # keys of notes, in the table of the format and the log
 
 
 class Store:
@@ -71,6 +73,7 @@ class Store:
         self._logs = Logs(self._database, self._names, config)
         self._leases = Leases(self._database, self._names, self._logs, config)
         self._retainer = Retainer(self._database, config)
+        self._map_bytes_max = config.map_bytes_max
         self.newest_ingest_ns: int = self._database.read(newest_ingest, self._tables)
         """When the newest row of the own log came in."""
         self.damage = self._database.damage
@@ -172,6 +175,24 @@ class Store:
         if advanced:
             self._retainer.rows_given_up()
         return advanced
+
+    def put_note(self, name: str, value: bytes) -> None:
+        """Keep what a machine notes beside the messages: a copy of the store has both, of one
+        moment."""
+
+        def work(txn: Txn) -> None:
+            txn.put(_NOTE + name.encode(), with_checksum(value), db=self._tables.meta)
+
+        self._database.write(work)
+
+    def note(self, name: str) -> bytes | None:
+        """What was noted; None also if it is not as it was written."""
+
+        def work(txn: Txn) -> bytes | None:
+            return txn.get(_NOTE + name.encode(), db=self._tables.meta)
+
+        raw = self._database.read(work)
+        return None if raw is None else without_checksum(raw)
 
     def mend(self, stream: StreamId, partition: int, seq: int, message: VerifiedMessage) -> bool:
         """Put a damaged row of the own log right with the message that a copy of this log has
@@ -320,6 +341,12 @@ class Store:
         return self._logs.first_seq_at(log, stream, partition, ingest_ns)
 
     # Leases and retention
+
+    def limit(self, limits: Retention) -> None:
+        """Keep by other limits from now on; UsageError if the store was not opened for so much."""
+        if limits.size_bytes_max is not None and 2 * limits.size_bytes_max > self._map_bytes_max:
+            raise UsageError("a store that may grow so large has to be opened again")
+        self._retainer.limit(limits)
 
     def lease(self, lease: Lease, now_ns: int) -> None:
         """Keep the rows after a seq until the lease expires; the same holder's is replaced."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -59,8 +60,16 @@ class BatchReader(DataSourceReader):
         """The tasks, each a range of a log."""
         follower = Follower(self.options)
         try:
+            to_ms = self.pushed.wanted.to_ms
+            ingest_ms = self.pushed.ingest_to_ms
+            # What comes in later is no part of a batch that ends at a time of ingest.
+            is_past = ingest_ms is not None and ingest_ms < time.time() * 1000
+            is_open = self.options.ending == "latest" and not is_past
+            whole = follower.whole(to_ms) if is_open else None
             start = follower.place_of(self.options.starting)
             ranges = follower.ranges(start, self.options.ending)
+            if whole is not None:
+                follower.check_whole(whole, ranges, to_ms)
             _hold(self.options, ranges)
             narrowed = [self._narrowed(follower, part) for part in ranges]
         finally:

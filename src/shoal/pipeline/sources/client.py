@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -139,15 +140,16 @@ class LogServers:
         for server in self._servers:
             server.close()
 
-    def heads(self) -> list[StreamHeads]:
+    def heads(self, *, whole: bool = False) -> list[StreamHeads]:
         """What each server has that answers; NotFound if none of them knows the stream, and the
-        options do not allow that. A server that does not answer may know it, and is waited for."""
+        options do not allow that. A server that does not answer may know it, and is waited for. If
+        it is to be the whole, each is compared with the stream's other storage nodes before."""
 
         def all_at_once() -> list[StreamHeads] | None:
             now_s = time.monotonic()
             asked = [s for s in self._servers if s.away_until_s <= now_s] or self._servers
             with ThreadPoolExecutor(len(asked)) as threads:
-                answers = list(threads.map(_heads_or_problem, asked))
+                answers = list(threads.map(partial(_heads_or_problem, whole=whole), asked))
             problems.update(zip((s.address for s in asked), answers, strict=True))
             found = [answer for answer in answers if isinstance(answer, StreamHeads)]
             if self._allow_missing or any(answer.known for answer in found):
@@ -332,9 +334,9 @@ def _raise_refused(problems: dict[str, Any]) -> None:
         raise NotPermitted(f"{address}: {error}")
 
 
-def _heads_or_problem(server: LogServer) -> StreamHeads | ShoalError:
+def _heads_or_problem(server: LogServer, *, whole: bool) -> StreamHeads | ShoalError:
     try:
-        return decode_heads(server.ask("GET", "/heads"))
+        return decode_heads(server.ask("GET", "/heads", whole="true" if whole else None))
     except _PASSED_OVER as error:
         return error
 

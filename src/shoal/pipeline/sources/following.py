@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from shoal.base.errors import HistoryUnavailable, OffsetExpired
+from shoal.base.errors import HistoryIncomplete, HistoryUnavailable, OffsetExpired
+from shoal.base.log_pages import UnheardNode
 from shoal.base.offsets import Offset, PartitionOffset
+from shoal.base.times import show_time
 from shoal.pipeline.sources.client import PAUSE_S, LogServers
 from shoal.pipeline.sources.options import Point, SourceOptions
 from shoal.pipeline.sources.planning import Heads, Lost, Step, Target, step
@@ -35,6 +37,24 @@ class Ahead(NamedTuple):
 
     offset: Offset
     newest: Offset
+
+
+class Whole(NamedTuple):
+    """Of each server that answered, by its own log: the storage nodes that may have messages that
+    this log lacks."""
+
+    unheard: dict[UUID, list[UnheardNode]]
+
+    def lacking(self, logs: Collection[UUID], to_ms: int | None) -> list[UnheardNode]:
+        """Storage nodes that may have more than these logs, of messages up to a time. A log whose
+        owner is gone is read as far as the others have it, and then along one of theirs."""
+        owners = [self.unheard[log] for log in logs if log in self.unheard]
+        found: dict[str, UnheardNode] = {}
+        for unheard in owners or [min(self.unheard.values(), key=len)]:
+            for one in unheard:
+                if to_ms is None or to_ms > one.whole_until_ms:
+                    found.setdefault(one.node, one)
+        return list(found.values())
 
 
 class _Stuck(NamedTuple):
@@ -71,6 +91,42 @@ class Follower:
                 continue
             found[partition] = PartitionOffset(along, self._seq_of(point, partition, along, newest))
         return Offset(found)
+
+    def whole(self, to_ms: int | None = None) -> Whole:
+        """Have the servers compare what they have with all storage nodes of the stream, so that
+        what is read after this lacks nothing that was acknowledged before; as long as the options
+        say, if that is not to be had at once and data must not be lost."""
+        end_s = time.monotonic() + self._options.patience_s
+        while True:
+            answers = self._servers.heads(whole=True)
+            found = Whole({answer.own: answer.unheard for answer in answers})
+            heads = Heads(answers, self._options.min_replicas)
+            logs = [log for p in heads.partitions if (log := heads.best(p)) is not None]
+            is_late = time.monotonic() + PAUSE_S > end_s
+            if not found.lacking(logs, to_ms) or not self._options.fail_on_data_loss or is_late:
+                return found
+            time.sleep(PAUSE_S)
+
+    def check_whole(
+        self, whole: Whole, ranges: Sequence[LogRange], to_ms: int | None = None
+    ) -> None:
+        """HistoryIncomplete if a storage node may have messages that belong into these ranges, and
+        the options do not say to go on without them."""
+        ends = {part.partition: part.log for part in ranges}
+        lacking = whole.lacking(list(ends.values()), to_ms)
+        if not lacking:
+            return
+        named = "; ".join(map(_shown, lacking))
+        text = (
+            f"{self._options.stream}: a batch up to 'latest' is incomplete: there may be messages"
+            f" that no server has: {named}"
+        )
+        if self._options.fail_on_data_loss:
+            raise HistoryIncomplete(
+                f"{text}. Start it again, end the batch at a time or an offset (endingOffsets), or"
+                " set failOnDataLoss to false to take what the others have"
+            )
+        log.warning("%s; the batch goes on without them", text)
 
     def pinned(self, point: Point = "latest") -> Target:
         """What there is now, or had come in by a time: a target that does not move."""
@@ -195,6 +251,13 @@ class Follower:
                 break
             after = page.through
         return PartitionOffset(part.log, after, part.minus)
+
+
+def _shown(unheard: UnheardNode) -> str:
+    if not unheard.until_ms:
+        return f"{unheard.node}, of which nothing is known"
+    when = datetime.fromtimestamp(unheard.until_ms / 1000, UTC)
+    return f"{unheard.node}, which was last compared at {show_time(when)}"
 
 
 def _stuck_error(stuck: Sequence[_Stuck]) -> HistoryUnavailable:

@@ -221,8 +221,8 @@ class Standing:
         if len(watch.seen) > self._config.sightings_max:
             forgotten = watch.seen.pop(next(iter(watch.seen)))
             # A later search must not tell it again.
-            wall_ms = self._bubbles.wall.read(now_ns) // MS_NS
-            watch.since_ms = max(watch.since_ms, min(forgotten, wall_ms) + 1)
+            latest_ms = self._bubbles.wall.read(now_ns) // MS_NS
+            watch.since_ms = max(watch.since_ms, min(forgotten, latest_ms) + 1)
         gap, watch.gap = watch.gap, False
         return [Notify(Seen(document, watch.token, gap))]
 

@@ -35,6 +35,7 @@ from tests.support.streams import ALICE, BOB, EVE, OTHER_STREAM, STREAM
 from tests.support.sync_pair import Pair, keep
 
 CONFIG = SyncConfig()
+HOST = StorageConfig()
 WHOLE = replace(everything(), whole=True)
 MESSAGES = history(35)
 
@@ -45,7 +46,13 @@ def ask(host: StorageHost, question: Any) -> Any:
         host.link_opened(EVE)
     host.received(EVE, question)
     host.finish_all()
-    (answer,) = host.said(EVE)
+    while host.exchange():
+        pass
+    said = host.said(EVE)
+    if not said:
+        host.advance(HOST.compare_ns)
+        said = host.said(EVE)
+    (answer,) = said
     return answer
 
 
@@ -64,7 +71,7 @@ def test_whoever_wants_the_whole_is_sent_on_until_all_of_it_is_here(pair: Pair) 
     pair.connect(ALICE, BOB)
     assert ask(bob, WHOLE) == Refused(1, "behind")
     assert ask(bob, ReadLast(1, STREAM, 0, 5, None, 9, whole=True)) == Refused(1, "behind")
-    assert ask(bob, everything()) == Rows(1, (), None), "to whoever takes what there is"
+    assert ask(bob, everything()).rows == (), "to whoever takes what there is"
     pair.run(1)
     assert len(ask(bob, WHOLE).rows) == 3
 
@@ -238,7 +245,7 @@ def test_of_a_stream_that_is_new_here_its_peers_are_asked_at_once(tmp_path: Path
         pair.hosts[name].command(pair.hosts[name].sync, FollowStream(OTHER_STREAM))
     assert ask(pair.hosts[BOB], other) == Refused(1, "behind")
     pair.run(0.5)
-    assert ask(pair.hosts[BOB], other) == Rows(1, (), None)
+    assert ask(pair.hosts[BOB], other).rows == ()
     for host in pair.hosts.values():
         host.close()
 

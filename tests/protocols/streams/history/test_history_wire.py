@@ -26,6 +26,7 @@ from shoal.protocols.streams.history.messages import (
     Cursor,
     Head,
     Heads,
+    Heard,
     Keep,
     Kept,
     LogRow,
@@ -78,26 +79,49 @@ NAME = RowName(7, NOW_NS, NOW_MS, 3, BOB, "chain", bytes(16))
 # One of each, with every field at a value of its own.
 EXAMPLES: dict[str, Any] = {
     "read-range": ReadRange(
-        1, STREAM, 2, Position(NOW_MS, 0), Position(NOW_MS, 9), ALICE, "c0ffee", CURSOR, 500, True
+        1,
+        STREAM,
+        2,
+        Position(NOW_MS, 0),
+        Position(NOW_MS, 9),
+        ALICE,
+        "c0ffee",
+        CURSOR,
+        500,
+        True,
+        7,
     ),
     "read-everything": ReadRange(0, STREAM, 0, None, None, None, None, None, PAGE_ROWS_MAX),
-    "read-last": ReadLast(2, STREAM, 99, 100_000, BOB, 10, True),
-    "read-log": ReadLog(3, STREAM, 1, LOG, INT63_MAX, 10),
+    "read-last": ReadLast(2, STREAM, 99, 100_000, BOB, 10, True, 8),
+    "read-log": ReadLog(3, STREAM, 1, LOG, INT63_MAX, 10, True, 9),
     "read-heads": ReadHeads(4, STREAM, 5),
     "keep": Keep(5, SIGNED),
     "count-kept": CountKept(
         18, STREAM, 2, ALICE, "c0ffee", Position(NOW_MS, 0), Position(NOW_MS, 9)
     ),
     "counted": Counted(19, 500),
-    "rows": Rows(6, (SIGNED, SIGNED + b"2"), CURSOR),
+    "rows": Rows(6, (SIGNED, SIGNED + b"2"), CURSOR, (Heard(BOB, NOW_MS),), NOW_NS, True),
     "last-rows": Rows(6, (), None),
-    "log-rows": LogRows(7, (LogRow(11, NOW_NS, SIGNED),), 10, 12),
+    "log-rows": LogRows(
+        7,
+        (LogRow(11, NOW_NS, SIGNED),),
+        10,
+        12,
+        (9,),
+        (Heard(BOB, INT63_MAX),),
+        NOW_NS,
+        True,
+    ),
     "heads": Heads(8, LOG, (Head(LOG, 1, 0), Head(OTHER_LOG, 5, 9))),
     "kept": Kept(INT63_MAX),
     "refused": Refused(10, "busy"),
     "ask-heads": AskHeads(11, (STREAM, StreamId("straße")), 7),
     "tell-heads": TellHeads(
-        12, LOG, (PlaceHeads(STREAM, 1, NOW_MS, (Head(LOG, 1, 2), Head(OTHER_LOG, 3, 4))),), True
+        12,
+        LOG,
+        (PlaceHeads(STREAM, 1, NOW_MS, (Head(LOG, 1, 2), Head(OTHER_LOG, 3, 4))),),
+        True,
+        (1,),
     ),
     "ask-rows": AskRows(13, STREAM, 1, OTHER_LOG, 6, NOW_NS, 500),
     "tell-rows": TellRows(14, (NAME,), 7, 8),
@@ -121,6 +145,8 @@ def few(strategy: st.SearchStrategy[Any], least: int = 0) -> st.SearchStrategy[A
     return st.lists(strategy, min_size=least, max_size=4).map(tuple)
 
 
+heards = few(st.builds(Heard, node_ids, counts))
+
 BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     ReadRange: st.builds(
         ReadRange,
@@ -134,6 +160,7 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
         st.none() | cursors,
         rows_max,
         st.booleans(),
+        counts,
     ),
     ReadLast: st.builds(
         ReadLast,
@@ -144,17 +171,36 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
         st.none() | node_ids,
         rows_max,
         st.booleans(),
+        counts,
     ),
-    ReadLog: st.builds(ReadLog, counts, stream_ids, partitions, logs, counts, rows_max),
+    ReadLog: st.builds(
+        ReadLog,
+        counts,
+        stream_ids,
+        partitions,
+        logs,
+        counts,
+        rows_max,
+        st.booleans(),
+        counts,
+    ),
     ReadHeads: st.builds(ReadHeads, counts, stream_ids, partitions),
     Keep: st.builds(Keep, counts, signed_bytes()),
     CountKept: st.builds(
         CountKept, counts, stream_ids, partitions, node_ids, chain_names, positions, positions
     ),
     Counted: st.builds(Counted, counts, counts),
-    Rows: st.builds(Rows, counts, few_signed, st.none() | cursors),
+    Rows: st.builds(Rows, counts, few_signed, st.none() | cursors, heards, counts, st.booleans()),
     LogRows: st.builds(
-        LogRows, counts, few(st.builds(LogRow, counts, counts, signed_bytes())), counts, counts
+        LogRows,
+        counts,
+        few(st.builds(LogRow, counts, counts, signed_bytes())),
+        counts,
+        counts,
+        few(counts),
+        heards,
+        counts,
+        st.booleans(),
     ),
     Heads: st.builds(Heads, counts, logs, few(heads)),
     Kept: st.builds(Kept, counts),
@@ -166,6 +212,7 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
         logs,
         few(st.builds(PlaceHeads, stream_ids, partitions, counts, few(heads))),
         st.booleans(),
+        few(counts),
     ),
     AskRows: st.builds(AskRows, counts, stream_ids, partitions, logs, counts, counts, rows_max),
     TellRows: st.builds(TellRows, counts, few(names), counts, counts),
@@ -301,7 +348,7 @@ def test_a_frame_over_the_limit_is_refused_unread() -> None:
 @pytest.mark.parametrize("name", ["read-range", "read-everything", "read-last"])
 def test_an_earlier_version_does_not_know_of_nodes_that_are_behind(name: str) -> None:
     fields = msgspec.msgpack.decode(CODEC.encode(EXAMPLES[name]))
-    assert CODEC.decode(array(*fields[:-1])) == replace(EXAMPLES[name], whole=False)
+    assert CODEC.decode(array(*fields[:-2])) == replace(EXAMPLES[name], whole=False, since_ns=0)
 
 
 def test_a_later_version_may_say_more() -> None:

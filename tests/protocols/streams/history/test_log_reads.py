@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from shoal.base.ids import short_node_id
 from shoal.base.units import S_NS
 from shoal.protocols.streams.history.commands import (
     EXPIRED,
     FAILED,
+    INCOMPLETE,
     NO_SUCH_LOG,
     HistoryEnded,
     LogRange,
@@ -61,7 +63,10 @@ def test_a_damaged_row_is_read_elsewhere_or_left_out_in_the_end() -> None:
         alone.more()
         alone.advance(S_NS)
     assert alone.rows == [*MESSAGES[:2], *MESSAGES[3:]]
-    assert (alone.ended, alone.rejected) == ([HistoryEnded("read")], [])
+    assert [(ended.reason, ended.problem) for ended in alone.ended] == [
+        (INCOMPLETE, f"{short_node_id(ONE)}: damaged")
+    ]
+    assert alone.rejected == []
 
 
 class Boaster(Keeper):

@@ -10,6 +10,7 @@ import msgspec
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Load, Store
+from shoal.protocols.streams.history.messages import ReadLast, ReadLog, ReadRange
 
 
 class AskingPeer(msgspec.Struct, eq=False):
@@ -35,6 +36,10 @@ class Asked(msgspec.Struct, eq=False):
     peer: NodeId
     entry: AskingPeer
     request: int
+    question: ReadRange | ReadLast | ReadLog | None = None
+    """If its answer says whether it is complete."""
+    since_ns: int = 0
+    """A comparison that began then or later will do."""
 
 
 class ToKeep(msgspec.Struct, eq=False):

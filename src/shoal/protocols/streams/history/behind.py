@@ -1,4 +1,4 @@
-"""Whether a storage node may lack what another one has, because it was away or is new.
+"""Whether a storage node may lack what another one has, and up to when it surely does not.
 
 What was published meanwhile comes with the logs of the others. Until each of them that is there
 was gone through once, they serve readers better. That begins anew with every link: which of the two
@@ -8,10 +8,14 @@ reached, or gives nothing: a node that is alone answers with what it has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from shoal.base.ids import NodeId, StreamId
+from shoal.base.units import MS_NS
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.history.config import SyncConfig
+from shoal.protocols.streams.history.disk import Compared
 
 
 class Behind:
@@ -55,3 +59,60 @@ class Behind:
 
     def _wait(self, node: NodeId, until_ns: int) -> None:
         self._until_ns[node] = max(until_ns, self._until_ns.get(node, 0))
+
+
+class _Moment(NamedTuple):
+    at_ns: int  # monotonic
+    time_ns: int  # the time of day, as the clock said then
+
+
+class Comparisons:
+    """Up to when what other storage nodes have of each stream is here, too.
+
+    Two nodes are compared by the peer's own log, which has every message that the peer holds: once
+    our replica of that log reaches as far as the peer said when it was asked, nothing that it had
+    at that moment is missing here. So an answer of ours speaks for the peer up to then, also when
+    the peer is gone.
+    """
+
+    def __init__(self, wall: WallClock) -> None:
+        self._wall = wall
+        self._moments: dict[NodeId, dict[StreamId, _Moment]] = {}
+
+    def compared(self, node: NodeId, at_ns: Mapping[StreamId, int]) -> None:
+        """Nothing is missing here of what a node had of these streams at these times."""
+        known = self._moments.setdefault(node, {})
+        for stream, moment_ns in at_ns.items():
+            before = known.get(stream)
+            if before is None or before.at_ns < moment_ns:
+                known[stream] = _Moment(moment_ns, self._wall.read(moment_ns))
+
+    def at_ns(self, node: NodeId, stream: StreamId) -> int:
+        """When that was last so; 0 if it never was."""
+        moment = self._moments.get(node, {}).get(stream)
+        return 0 if moment is None else moment.at_ns
+
+    def until_ms(self, node: NodeId, stream: StreamId) -> int:
+        """The same as the time of day; 0 if it never was."""
+        moment = self._moments.get(node, {}).get(stream)
+        return 0 if moment is None else self._time_of(moment) // MS_NS
+
+    def note(self, node: NodeId) -> Compared:
+        """What is to be known of a node after a restart."""
+        times: dict[int, list[StreamId]] = {}
+        for stream, moment in self._moments.get(node, {}).items():
+            times.setdefault(self._time_of(moment), []).append(stream)
+        return Compared(tuple([(at_ns, tuple(names)) for at_ns, names in times.items()]))
+
+    def noted(self, node: NodeId, note: Compared, now_ns: int) -> None:
+        """What was noted before a restart; what is known by now is newer."""
+        known = self._moments.setdefault(node, {})
+        for time_ns, streams in note.at_ns:
+            at_ns = min(time_ns - self._wall.read(0), now_ns - 1)
+            for stream in streams:
+                known.setdefault(stream, _Moment(max(1, at_ns), time_ns))
+
+    def _time_of(self, moment: _Moment) -> int:
+        """The earlier one of what the clock said then, and of what it says of that moment now: one
+        of the two may be wrong, and too early is no lie."""
+        return max(0, min(moment.time_ns, self._wall.read(moment.at_ns)))

@@ -7,7 +7,8 @@ from storage, partition by partition. They go back to it like those that fill a 
 known as a copy, the rest is checked, delivered and passed on.
 
 Whatever cut this node off may have cut off storage too. Where that does not answer, the stream
-waits, and is read again from the beginning.
+waits, and is read again from the beginning; where some of it did not, what the others have is taken
+at once, and it is read again.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from shoal.identity.stream_message import Position
 from shoal.kernel.effects import CancelTimer, Effect, Send, SetTimer
 from shoal.protocols.streams.history.commands import (
     FAILED,
+    INCOMPLETE,
     NO_STORAGE,
     NO_TRACKER,
     HistoryRow,
     MessageRange,
     ReadHistory,
+    Unheard,
 )
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import CatchUp, FilledFromStorage
@@ -41,6 +44,8 @@ class _Absence(msgspec.Struct, frozen=True):
 
     since: Position
     tries: int = 0  # that failed
+    short: bool = False
+    """A storage node that may have more of it was not heard."""
 
 
 class CatchUps:
@@ -109,7 +114,10 @@ class CatchUps:
             # Of a stream that is this busy, chains that go on show what else is missing.
             return [*effects, *self._stop(stream), *after()]
 
-        def ended(reason: str, problem: str) -> list[Effect]:
+        def ended(reason: str, problem: str, unheard: tuple[Unheard, ...]) -> list[Effect]:
+            nonlocal absence
+            if reason == INCOMPLETE:
+                absence = msgspec.structs.replace(absence, short=True)
             if reason in (FAILED, NO_TRACKER):
                 return self._try_later(stream, absence) + self._over(stream)
             return self._over(stream) if reason == NO_STORAGE else after()
@@ -119,7 +127,8 @@ class CatchUps:
                 return self._read(stream, partition + 1, absence)
             if partition < KEYS_PARTITION:
                 return self._read(stream, KEYS_PARTITION, absence)
-            return self._over(stream)
+            later = self._try_later(stream, absence) if absence.short else []
+            return later + self._over(stream)
 
         what = MessageRange(absence.since, None)
         command = ReadHistory(stream, partition, what, insist=True)

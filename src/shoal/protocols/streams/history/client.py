@@ -45,6 +45,7 @@ from shoal.protocols.streams.history.commands import (
     ReadHistory,
     ReadMore,
     StopReading,
+    Unheard,
 )
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.counting import Counting
@@ -94,6 +95,7 @@ class HistoryClient:
         self._finding: dict[StreamId, list[int]] = {}  # jobs that wait to be told who keeps it
         self._reads: dict[Hashable, int] = {}
         self._own_reads: dict[FillFromStorage | StreamId, int] = {}  # of gaps, and of absences
+        self._away: dict[NodeId, int] = {}  # until when these storage nodes are not asked
         self._keeps = 0
         self._next_id = 0
         self._now_ns = 0
@@ -110,7 +112,10 @@ class HistoryClient:
                 return self._command(command, token)
             case LinkOpened(peer):
                 return self._desk.opened(peer)
-            case LinkClosed(peer) | LinkFailed(peer):
+            case LinkClosed(peer):  # it may have been quiet for long: it can be dialled again
+                questions, effects = self._desk.lost(peer)
+                return effects + self._unanswered(questions, event.reason, away=False)
+            case LinkFailed(peer):
                 questions, effects = self._desk.lost(peer)
                 return effects + self._unanswered(questions, event.reason)
             case TimerFired(key):
@@ -139,6 +144,7 @@ class HistoryClient:
         question, effects = self._desk.settle(peer, key)
         if question is None:
             return [Rejected(peer, "unasked-history")]  # late, or from somebody else
+        self._away.pop(peer, None)
         if found:
             contacts = self._finder.answered(peer, message, self._now_ns)
             return effects + self._found(message.stream, contacts)
@@ -211,9 +217,9 @@ class HistoryClient:
         def page(rows: tuple[HistoryRow, ...]) -> list[Effect]:
             return [Notify(HistoryPage(token, rows))]
 
-        def ended(reason: str, problem: str) -> list[Effect]:
+        def ended(reason: str, problem: str, unheard: tuple[Unheard, ...]) -> list[Effect]:
             del self._reads[token]
-            return [Notify(HistoryEnded(token, reason, problem))]
+            return [Notify(HistoryEnded(token, reason, problem, unheard))]
 
         id = self._reads[token] = self._new_id()
         reader = Reader(command, self.config, self.config.page_rows)
@@ -230,9 +236,9 @@ class HistoryClient:
     def _begin_own(
         self, key: FillFromStorage | StreamId, command: ReadHistory, sink: Sink
     ) -> list[Effect]:
-        def ended(reason: str, problem: str) -> list[Effect]:
+        def ended(reason: str, problem: str, unheard: tuple[Unheard, ...]) -> list[Effect]:
             del self._own_reads[key]
-            return sink.ended(reason, problem)
+            return sink.ended(reason, problem, unheard)
 
         id = self._own_reads[key] = self._new_id()
         reader, ends = Reader(command, self.config, self.config.page_rows), Sink(sink.page, ended)
@@ -311,11 +317,16 @@ class HistoryClient:
         return effects
 
     def _tell(self, job: Job, contacts: tuple[Contact, ...]) -> list[Effect]:
+        if isinstance(job, Reading) and contacts:
+            away = [node for node, until_ns in self._away.items() if until_ns > self._now_ns]
+            return self._done(job, job.found(contacts, away))
         if contacts:
             return self._done(job, job.found(contacts))
         return self._done(job, job.not_found(NO_STORAGE, "no storage node is named for it"))
 
-    def _unanswered(self, questions: list[Question], reason: str) -> list[Effect]:
+    def _unanswered(
+        self, questions: list[Question], reason: str, *, away: bool = True
+    ) -> list[Effect]:
         effects: list[Effect] = []
         for question in questions:
             if isinstance(question.owner, tuple):
@@ -324,11 +335,19 @@ class HistoryClient:
                 effects.extend(self._not_found(stream) if asked is None else asked)
                 continue
             job = self._jobs.get(question.owner)
+            if away:
+                self._gone(question.peer)
             if isinstance(job, Reading):
                 effects.extend(self._done(job, job.failed(reason)))
             elif job is not None:
                 effects.extend(self._done(job, job.failed(question.peer, reason)))
         return effects
+
+    def _gone(self, peer: NodeId) -> None:
+        self._away.pop(peer, None)
+        self._away[peer] = self._now_ns + self.config.away_ns
+        if len(self._away) > self.config.streams_max:
+            del self._away[next(iter(self._away))]
 
     def _done(self, job: Job, effects: list[Effect]) -> list[Effect]:
         """After any step of a job: is it over?"""

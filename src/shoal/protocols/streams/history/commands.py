@@ -105,7 +105,18 @@ NO_TRACKER = "no-tracker"  # nobody could say which ones are
 NO_SUCH_LOG = "no-such-log"
 EXPIRED = "expired"  # the log begins later by now
 BEYOND = "beyond"  # the log ends before the offset, at all that have it
+INCOMPLETE = "incomplete"  # there may be more at storage nodes that were not heard
 FAILED = "failed"  # storage nodes are named, but could not, or did not, give what was asked for
+
+
+class Unheard(msgspec.Struct, frozen=True, gc=False):
+    """A storage node that may have messages which a read lacks."""
+
+    node: NodeId
+    until_ms: int
+    """What it had at this time was read, from the others; 0 if nothing is known of it."""
+    reason: str
+    """Why it was not asked itself, or what it said."""
 
 
 class HistoryEnded(msgspec.Struct, frozen=True, gc=False):
@@ -115,6 +126,8 @@ class HistoryEnded(msgspec.Struct, frozen=True, gc=False):
     reason: str = COMPLETE
     problem: str = ""
     """For people: who was asked, and what each said."""
+    unheard: tuple[Unheard, ...] = ()
+    """If it is incomplete."""
 
     @property
     def complete(self) -> bool:

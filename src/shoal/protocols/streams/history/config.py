@@ -18,6 +18,11 @@ what a link carries in one frame."""
 FUTURE_NS = 60 * S_NS
 """A publisher's clock may be this far ahead, as for live messages."""
 
+LATE_MS = 60_000
+"""A message may come to a storage node this long after its timestamp: publishers' clocks may be so
+far behind, and a publisher tries for twelve seconds. So two nodes that were compared at a time have
+the same messages up to this long before it, whatever came to one of them since."""
+
 
 class StorageConfig(msgspec.Struct, frozen=True):
     """Settings of a storage node's machine."""
@@ -48,6 +53,10 @@ class StorageConfig(msgspec.Struct, frozen=True):
     retain_step_ns: int = 20 * MS_NS
     """Between the steps of a pass: what is to be stored comes first."""
 
+    compare_ns: int = 1500 * MS_NS
+    """A question waits for a comparison with the other storage nodes for this long at most: a
+    reader takes a node that has not answered within 3 s for gone."""
+
     streams_max: int = 100_000
     streams_of_key_max: int = 10_000
     streams_of_prefix_max: int = 30_000
@@ -72,6 +81,9 @@ class StorageConfig(msgspec.Struct, frozen=True):
 
     gaps_at_once: int = 256
     """Of these in one question to the disk: a millisecond."""
+
+    stored_ids_max: int = 16_384
+    """Messages that are known to have been stored just now: as many as may wait for the disk."""
 
     chains_max: int = 100_000
     """Chains whose newest message is remembered, as many as a stream may have. Of one that was
@@ -118,6 +130,14 @@ class SyncConfig(msgspec.Struct, frozen=True):
     """Readers are sent to other storage nodes until we have what those have that are there; for
     this long at most after a link came up, or after the last rows that came over it."""
 
+    silent_ns: int = 1 * S_NS
+    """A peer that has not answered a question for this long is not waited for by readers, until it
+    answers again."""
+
+    noted_ns: int = 60 * S_NS
+    """How far we have been compared with a peer is written to disk this often, and when its link is
+    lost: after a restart we still know what we had of a peer that is gone."""
+
     behind_dial_ns: int = 3 * S_NS
     """The same for one that is being dialled: it may as well be down, and readers would wait."""
 
@@ -131,6 +151,10 @@ class SyncConfig(msgspec.Struct, frozen=True):
 
 class ClientConfig(msgspec.Struct, frozen=True):
     """Settings of whoever reads history, or has messages kept."""
+
+    away_ns: int = 10 * S_NS
+    """A storage node that could not be reached is not asked again before, if another one answers:
+    no read waits three seconds for a node that the read before it has found dead."""
 
     page_rows: int = 256
     """Rows of one question: their signatures take ten milliseconds of one core."""

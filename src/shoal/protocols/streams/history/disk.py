@@ -66,6 +66,18 @@ class Retained(msgspec.Struct, frozen=True, array_like=True, tag=43, gc=False):
     more: bool
 
 
+class FindCompared(msgspec.Struct, frozen=True, array_like=True, tag=60, gc=False):
+    """Asked by the own node: what was noted of the comparisons with a peer?"""
+
+    node: WireNodeId
+
+
+class Compared(msgspec.Struct, frozen=True, array_like=True, tag=61, gc=False):
+    """The answer, and what is stored: streams by the time of day at which they were compared."""
+
+    at_ns: tuple[tuple[Count, tuple[WireStreamId, ...]], ...] = ()
+
+
 class FindLast(msgspec.Struct, frozen=True, array_like=True, tag=44, gc=False):
     """A ReadLast that goes on: so many are still to be found, before this place. One question is
     looked into for one transaction at a time, so that others have their turn."""
@@ -117,6 +129,7 @@ DiskQuestion: TypeAlias = (
     | Lacking
     | Retain
     | FindLast
+    | FindCompared
     | FindMissing
     | FindDamaged
 )
@@ -134,6 +147,7 @@ DiskAnswer: TypeAlias = (
     | Lacks
     | Retained
     | FindLast
+    | Compared
     | Missing
     | DamagedRows
     | None
@@ -164,6 +178,12 @@ class MendKey(msgspec.Struct, frozen=True, array_like=True, tag=52, gc=False):
     stream: WireStreamId
     partition: Partition
     seq: Count
+
+
+class ComparedKey(msgspec.Struct, frozen=True, array_like=True, tag=53, gc=False):
+    """The value is a Compared: what is noted of the comparisons with this peer."""
+
+    node: WireNodeId
 
 
 class KeptRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -199,9 +219,8 @@ NOT_HELD = "not-held"
 _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[DiskQuestion] = msgspec.msgpack.Decoder(DiskQuestion)
 _answers: msgspec.msgpack.Decoder[DiskAnswer] = msgspec.msgpack.Decoder(DiskAnswer)
-_keys: msgspec.msgpack.Decoder[MessageKey | ReplicaKey | MendKey] = msgspec.msgpack.Decoder(
-    MessageKey | ReplicaKey | MendKey
-)
+_DiskKey: TypeAlias = MessageKey | ReplicaKey | MendKey | ComparedKey
+_keys: msgspec.msgpack.Decoder[_DiskKey] = msgspec.msgpack.Decoder(_DiskKey)
 _changes = msgspec.msgpack.Decoder(ReplicaChange)
 
 encode = _encoder.encode

@@ -18,6 +18,7 @@ from shoal.protocols.streams.history.commands import (
     HistoryRow,
     MessageRange,
     ReadHistory,
+    Unheard,
 )
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
@@ -54,7 +55,7 @@ class Fills:
             # What does not fit one page is asked for when this has been taken.
             return [*self._stop(gap), *self._close(gap, rows, asked=True)]
 
-        def ended(reason: str, problem: str) -> list[Effect]:
+        def ended(reason: str, problem: str, unheard: tuple[Unheard, ...]) -> list[Effect]:
             return self._close(gap, (), asked=reason in (COMPLETE, NO_STORAGE))
 
         return self._begin(gap, command, Sink(page, ended))

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from shoal.base.ids import (
+    INT63_MAX,
     ChainName,
     Count,
     Partition,
@@ -20,8 +21,9 @@ from shoal.base.ids import (
 )
 from shoal.identity import SIGNATURE_BYTES
 from shoal.identity.stream_message import Position
-from shoal.protocols.streams.config import FRAME_BYTES_MAX
+from shoal.protocols.streams.config import FRAME_BYTES_MAX, STORAGE_NODES_MAX
 
+EVERYTHING = INT63_MAX
 PAGE_ROWS_MAX = 1000
 LOGS_MAX = 100
 BEHIND = "behind"
@@ -56,7 +58,10 @@ class ReadRange(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     after: Cursor | None
     rows_max: Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)]
     whole: bool = False
-    """Say "behind" rather than give less than other storage nodes have."""
+    """Compare with the other storage nodes first, and say "behind" rather than give less than they
+    have."""
+    since_ns: Count = 0
+    """A comparison that began then or later will do: `asked_ns` of the read's first answer."""
 
 
 class ReadLast(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
@@ -70,7 +75,8 @@ class ReadLast(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
     publisher: WireNodeId | None
     rows_max: Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)]
     whole: bool = False
-    """As of a ReadRange."""
+    since_ns: Count = 0
+    """Both as of a ReadRange."""
 
 
 class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
@@ -82,6 +88,9 @@ class ReadLog(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
     log: LogId
     after_seq: Count
     rows_max: Annotated[int, Meta(ge=1, le=PAGE_ROWS_MAX)]
+    whole: bool = False
+    since_ns: Count = 0
+    """Both as of a ReadRange, of the answering node's own log."""
 
 
 class ReadHeads(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False):
@@ -115,12 +124,31 @@ class CountKept(msgspec.Struct, frozen=True, array_like=True, tag=11, gc=False):
 # Answers
 
 
+class Heard(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an answer says of another storage node of the stream: every message that this one had
+    at a time is held here, too."""
+
+    node: WireNodeId
+    until_ms: Count
+    """That time; 0 if the two were never compared, EVERYTHING if it is as late as was asked for."""
+
+
+Heards = Annotated[tuple[Heard, ...], Meta(max_length=STORAGE_NODES_MAX)]
+
+
 class Rows(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
     """A page of messages; after None there is no more. A page may be empty and not the last."""
 
     request: Count
     rows: Annotated[tuple[Signed, ...], Meta(max_length=PAGE_ROWS_MAX)]
     next: Cursor | None
+    heard: Heards = ()
+    """The other storage nodes of the stream."""
+    asked_ns: Count = 0
+    """When a question for the whole came, as the answering node tells time: for the next
+    `since_ns`."""
+    damaged: bool = False
+    """Rows that belong between these cannot be read here."""
 
 
 class LogRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -141,6 +169,12 @@ class LogRows(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     """Nothing is available if first is last + 1."""
     damaged: Annotated[tuple[Count, ...], Meta(max_length=PAGE_ROWS_MAX)] = ()
     """Rows between these that cannot be read here; another storage node may have them."""
+    heard: Heards = ()
+    asked_ns: Count = 0
+    """Both as of Rows. Of the answering node's own log: messages that only another node has come
+    into no copy of a log before its owner has them."""
+    own: bool = False
+    """The log is the answering node's own."""
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -173,9 +207,9 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
-    """There is no answer: "not-kept" (not a stream of ours), "busy", "behind" (other storage nodes
-    have more, and we shall have it soon), "expired" (the log begins later), "no-such-log",
-    "failed"."""
+    """There is no answer: "not-kept" (no stream of ours, or one that we have never heard of),
+    "busy", "behind" (other storage nodes have more, and we shall have it soon), "expired" (the log
+    begins later), "no-such-log", "failed"."""
 
     request: Count
     reason: Reason
@@ -185,8 +219,22 @@ QUESTIONS = (ReadRange, ReadLast, ReadLog, ReadHeads, Keep, CountKept)
 ANSWERS = (Rows, LogRows, Heads, Kept, Counted, Refused)
 
 
-# Inside one node, never on a wire: the stream machine and the history machine send each other these
-# through the link that every node has to itself.
+# Inside one node, never on a wire: its machines send each other these through the link that every
+# node has to itself.
+
+
+class CompareStream(msgspec.Struct, frozen=True, gc=False):
+    """A reader waits: compare this stream with its other storage nodes, unless that was begun since
+    a time."""
+
+    stream: StreamId
+    since_ns: int
+
+
+class StreamsCompared(msgspec.Struct, frozen=True, gc=False):
+    """These streams were compared with one of their storage nodes, or it cannot be reached."""
+
+    streams: tuple[StreamId, ...]
 
 
 class FillFromStorage(msgspec.Struct, frozen=True, gc=False):

@@ -4,6 +4,9 @@ A storage node is not believed. Each row must be of the stream, the partition, t
 publisher that were asked for, after the one before it, and signed. A page counts as a whole or not
 at all: only then does the cursor move, so that the next storage node goes on exactly there. What no
 check can show is a row that was left out; a reader finds those by the chains.
+
+An honest storage node may lack what another one has, and says up to when it surely does not: a page
+is the answer of all of them if that is late enough for what the page covers.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ from shoal.protocols.streams.history.commands import (
     MessageRange,
     ReadHistory,
 )
-from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.history.config import LATE_MS, ClientConfig
 from shoal.protocols.streams.history.messages import (
     BEHIND,
+    EVERYTHING,
     Cursor,
+    Heard,
     LogRows,
     ReadLast,
     ReadLog,
@@ -60,6 +65,25 @@ class Page(msgspec.Struct, frozen=True):
     """Where the next page begins."""
     last: bool
     upto_seq: int | None = None
+    newest_ms: int = EVERYTHING
+    """Up to this message time it must be the answer of all storage nodes; -1: no matter."""
+    heard: tuple[Heard, ...] = ()
+    """What it says of the others."""
+    asked_ns: int = 0
+    damaged: bool = False
+    """Rows of it cannot be read there."""
+
+    def lacks(self, node: NodeId) -> bool:
+        """Whether another storage node may have messages that belong into this page."""
+        return self.newest_ms >= 0 and not any(
+            heard.node == node
+            and (heard.until_ms == EVERYTHING or self.newest_ms <= heard.until_ms - LATE_MS)
+            for heard in self.heard
+        )
+
+    def until_ms(self, node: NodeId) -> int:
+        """Up to when the page speaks for another storage node; 0 if it does not."""
+        return next((heard.until_ms for heard in self.heard if heard.node == node), 0)
 
 
 class Misfit(Exception):
@@ -84,8 +108,9 @@ class Reader:
         self._upto_seq: int | None = None  # of the log, when the read began
         self._upto_of: NodeId | None = None  # who said so
         self._empty = 0
-        self._whole = True
-        self._met_damage = False
+        self._since: tuple[NodeId, int] | None = None  # when a storage node was first asked
+        self.whole = True
+        """Storage nodes are to compare what they have before they answer."""
         self.log_ends_at: int | None = None
         """Of a log that does not reach to where the read begins: how far it goes, at most."""
         self.restart()
@@ -96,25 +121,38 @@ class Reader:
         self._cursor, self._upto_seq, self._upto_of, self._empty = None, None, None, 0
         self._seq = what.after_seq if isinstance(what, LogRange) else 0
 
+    @property
+    def begun(self) -> bool:
+        """Whether some of the range lies behind the read."""
+        return self._cursor is not None or isinstance(self.command.what, LogRange)
+
     def settle(self) -> bool:
-        """Take what storage nodes have that are behind; False if that changes nothing."""
-        reads_log = isinstance(self.command.what, LogRange)
-        changed = self._whole and (not reads_log or self._met_damage)
-        self._whole = False
+        """Take what storage nodes have that may not have all; False if that changes nothing."""
+        changed, self.whole = self.whole, False
         return changed
 
-    def question(self, request: int) -> Question:
-        """What to ask for next."""
+    def question(self, request: int, source: NodeId) -> Question:
+        """What to ask a storage node for next."""
+        since = self._since
+        since_ns = since[1] if since is not None and since[0] == source else 0
         command, rows = self.command, self._page_rows
         stream, partition = command.stream, command.partition
         match command.what:
             case LogRange(log):
-                return ReadLog(request, stream, partition, log, self._seq, rows)
+                whole = self.whole and self._upto_seq is None
+                return ReadLog(request, stream, partition, log, self._seq, rows, whole, since_ns)
             case LastMessages() if self._cursor is None:
                 assert self._left is not None
                 rows = min(rows, self._left)
                 return ReadLast(
-                    request, stream, partition, self._left, command.publisher, rows, self._whole
+                    request,
+                    stream,
+                    partition,
+                    self._left,
+                    command.publisher,
+                    rows,
+                    self.whole,
+                    since_ns,
                 )
             case LastMessages():
                 begin = end = None
@@ -131,7 +169,8 @@ class Reader:
             command.chain,
             self._cursor,
             rows,
-            self._whole,
+            self.whole,
+            since_ns,
         )
 
     def check(self, answer: Answer, source: NodeId) -> Page:
@@ -146,6 +185,8 @@ class Reader:
 
     def took(self, page: Page, source: NodeId) -> None:
         """Its signatures are good: the read goes on behind it."""
+        if page.asked_ns and (self._since is None or self._since[0] != source):
+            self._since = source, page.asked_ns
         if isinstance(page.after, int):
             self._seq = page.after
             if self._upto_seq is None:
@@ -183,8 +224,23 @@ class Reader:
             if not rows and (answer.next == self._cursor or self._is_idling()):
                 raise Misfit("no-progress")
             at = answer.next
-        full = self._left is not None and len(rows) == self._left
-        return Page(tuple(rows), at, answer.next is None or full)
+        last = answer.next is None or (self._left is not None and len(rows) == self._left)
+        newest_ms, what = EVERYTHING, self.command.what
+        if isinstance(what, LastMessages) and self._cursor is None:
+            pass  # which the last ones are depends on all that there are
+        elif answer.next is not None:
+            newest_ms = answer.next.timestamp_ms
+        elif isinstance(what, MessageRange) and what.end is not None:
+            newest_ms = what.end.timestamp_ms
+        return Page(
+            tuple(rows),
+            at,
+            last,
+            newest_ms=newest_ms,
+            heard=answer.heard,
+            asked_ns=answer.asked_ns,
+            damaged=answer.damaged,
+        )
 
     def _rows_max(self) -> int:
         return self._page_rows if self._left is None else min(self._page_rows, self._left)
@@ -207,8 +263,7 @@ class Reader:
         upto = answer.last if self._upto_seq is None else self._upto_seq
         seq, rows = self._seq, []
         damaged = set(answer.damaged)
-        if damaged and self._whole:
-            self._met_damage = True
+        if damaged and self.whole:
             raise Misfit(BEHIND)  # another one may have these rows
         for row in answer.rows:
             while seq + 1 in damaged:
@@ -233,7 +288,17 @@ class Reader:
         if not rows and self._is_idling():
             raise Misfit("no-progress")
         after = min(seq, upto) if answer.rows or damaged else seq
-        return Page(tuple(rows), after, seq >= upto, upto)
+        return Page(
+            tuple(rows),
+            after,
+            seq >= upto,
+            upto,
+            # Where the log ends was settled by the first page.
+            EVERYTHING if self._upto_seq is None else -1,
+            answer.heard,
+            answer.asked_ns,
+            bool(damaged),
+        )
 
     def _is_idling(self) -> bool:
         return self._empty >= self._config.empty_pages_max

@@ -6,9 +6,13 @@
              round of failures  +------ next storage node, behind the last good page
 
 A storage node that is away or busy is tried again in the next round; one that sent what it must
-not, or says that it does not have it, is not asked again by this read. One that has just come back,
-and does not have all of it yet, says so: if there is no better one, what it has is taken in the
-end.
+not, or says that it does not have it, is not asked again by this read.
+
+A page counts only if it is the answer of all storage nodes: of the one that sent it, of those that
+it was compared with late enough, and of those that have said themselves that they hold nothing. If
+it is not, the next storage node is asked for the same page. If none has a better one, the page that
+speaks for most of them is taken in the end, and the read ends as incomplete: it names those that
+may have more, and up to when what they had was read.
 """
 
 from __future__ import annotations
@@ -29,22 +33,35 @@ from shoal.protocols.streams.history.commands import (
     COMPLETE,
     EXPIRED,
     FAILED,
+    INCOMPLETE,
     NO_SUCH_LOG,
     HistoryRow,
+    Unheard,
 )
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import BEHIND, LogRows, Refused, Rows
 from shoal.protocols.streams.history.reader import Misfit, Page, Reader
 
-NOT_HERE = ("not-kept", EXPIRED, NO_SUCH_LOG)  # refusals that asking again does not change
+NOT_KEPT = "not-kept"
+NOT_HERE = (NOT_KEPT, EXPIRED, NO_SUCH_LOG)  # refusals that asking again does not change
+BUSY = "busy"
 NOTHING = "nothing"
+UNHEARD = "unheard"  # it does not speak for a storage node that did not answer
+NOT_COMPARED = "not-compared"  # it answers, but no answer speaks for it and for all others
+DAMAGED = "damaged"  # it cannot read rows of its own
+AWAY = "away"  # it did not answer another read a moment ago
+
+
+def _why_unheard(said: str | None) -> str:
+    """It may have answered, and then the answer was not that of all, either."""
+    return NOT_COMPARED if said in (None, UNHEARD, BEHIND) else str(said)
 
 
 class Sink(msgspec.Struct, frozen=True):
     """Where pages go, and what is said at the end."""
 
     page: Callable[[tuple[HistoryRow, ...]], list[Effect]]
-    ended: Callable[[str, str], list[Effect]]
+    ended: Callable[[str, str, tuple[Unheard, ...]], list[Effect]]
 
 
 class _Checking(msgspec.Struct):
@@ -82,9 +99,14 @@ class Reading:
         self._sink = sink
         self._insist = insist  # until something is found
         self._sources: list[Contact] = []  # the first one is asked
+        self._set_aside: list[Contact] = []  # asked when nothing else is left
         self._failures = 0  # in a row
         self._said: dict[NodeId, str] = {}  # why each source was of no use
         self._answered = False
+        self._nodes: tuple[NodeId, ...] = ()  # all that keep the stream
+        self._nothing: dict[NodeId, None] = {}  # these have said that they hold nothing of it
+        self._lacks: dict[NodeId, int] = {}  # for how many others each source did not speak
+        self._unheard: dict[NodeId, int] = {}  # up to when pages that were taken speak for these
         self._checking: _Checking | None = None
         self._held: tuple[HistoryRow, ...] = ()
         self._wanted = True
@@ -104,9 +126,14 @@ class Reading:
 
     # Storage nodes
 
-    def found(self, contacts: Sequence[Contact]) -> list[Effect]:
-        """These keep the stream."""
-        self._sources = list(contacts)
+    def found(self, contacts: Sequence[Contact], away: Sequence[NodeId] = ()) -> list[Effect]:
+        """These keep the stream; some of them were away a moment ago, and are not asked unless all
+        of them were."""
+        self._nodes = tuple([contact.node for contact in contacts])
+        here = [contact for contact in contacts if contact.node not in away]
+        self._sources = here or list(contacts)
+        self._set_aside = [c for c in contacts if c.node in away] if here else []
+        self._said = {node: AWAY for node in away if here and node in self._nodes}
         return self._ask()
 
     def not_found(self, reason: str, problem: str) -> list[Effect]:
@@ -117,6 +144,8 @@ class Reading:
         """The storage node that was asked said something."""
         self.asked = None
         if isinstance(answer, Refused):
+            if answer.reason == NOT_KEPT:
+                self._nothing[peer] = None
             return self._failed(answer.reason, for_good=answer.reason in NOT_HERE)
         try:
             if not isinstance(answer, Rows | LogRows):
@@ -178,9 +207,27 @@ class Reading:
 
     def _take(self, page: Page) -> list[Effect]:
         self._checking = None
+        source = self._sources[0].node
+        if page.last and not (page.rows or page.damaged or self.reader.begun):
+            self._nothing[source] = None
+        # It may know of others than the tracker did when it was asked.
+        nodes = dict.fromkeys([*self._nodes, *(heard.node for heard in page.heard)])
+        lacking = [
+            node
+            for node in nodes
+            if node != source and node not in self._nothing and page.lacks(node)
+        ]
+        if lacking and self.reader.whole:
+            self._lacks[source] = len(lacking)
+            return self._failed(UNHEARD)
+        if page.damaged:
+            self._unheard[source], self._said[source] = 0, DAMAGED
+        for node in lacking:
+            until_ms = page.until_ms(node)
+            self._unheard[node] = min(until_ms, self._unheard.get(node, until_ms))
         self._failures = 0
         self._answered = True
-        self.reader.took(page, self._sources[0].node)
+        self.reader.took(page, source)
         self._last = page.last
         self._held = tuple([row.checked() for row in page.rows])
         if self._insist and page.last and not self._held:
@@ -198,11 +245,13 @@ class Reading:
                 return effects
         if self._held:
             return effects
-        return effects + (self._end(COMPLETE, "") if self._last else self._ask())
+        return effects + (self._end_whole() if self._last else self._ask())
 
     def _ask(self) -> list[Effect]:
-        request = self.asked = self._desk.next_request()
-        return self._desk.ask(request, self.id, self._sources[0], self.reader.question(request))
+        request, source = self._desk.next_request(), self._sources[0]
+        self.asked = request
+        question = self.reader.question(request, source.node)
+        return self._desk.ask(request, self.id, source, question)
 
     def _lied(self, reason: str) -> list[Effect]:
         """The first source sent what cannot be: count it, and ask another."""
@@ -223,29 +272,42 @@ class Reading:
         if self._failures >= self._rounds * len(self._sources):
             return self._settle()
         if self._failures % len(self._sources) == 0:
+            if self._is_no_better():
+                return self._settle()
             return [SetTimer(("retry", self.id), self._config.retry_ns)]
         return self._ask()
 
     def _settle(self) -> list[Effect]:
-        """All rounds were in vain: what those have who are behind is better than nothing."""
-        behind = [source for source in self._sources if self._said.get(source.node) == BEHIND]
+        """No answer is the answer of all: what those have who may lack some is better than
+        nothing."""
+        words = (UNHEARD, BEHIND)
+        behind = [source for source in self._sources if self._said.get(source.node) in words]
         if not behind or not self.reader.settle():
             return self._give_up()
-        self._sources = behind
+
+        def rank(source: Contact) -> tuple[int, int]:
+            return words.index(self._said[source.node]), self._lacks.get(source.node, 0)
+
+        self._sources = sorted(behind, key=rank)
         self._failures = (self._rounds - 1) * len(behind)  # one round more
         return self._ask()
 
+    def _is_no_better(self) -> bool:
+        """Whether all storage nodes that answer may lack some, and none will have it soon."""
+        said = [self._said.get(source.node) for source in self._sources]
+        return UNHEARD in said and not any(word in (BEHIND, BUSY) for word in said)
+
     def _give_up(self) -> list[Effect]:
+        if self._set_aside:
+            self._sources, self._set_aside = self._set_aside, []
+            self._failures = 0
+            return self._ask()
         said = list(self._said.values())
-        if (
-            self._insist
-            and self._answered
-            and all(reason in (NOTHING, "not-kept") for reason in said)
-        ):
-            return self._end(COMPLETE, "")
+        if self._insist and self._answered and NOTHING in said:
+            return self._end_whole()
         reason = FAILED
         ends_at = self.reader.log_ends_at
-        if ends_at is not None and all(word in (BEHIND, "not-kept", NO_SUCH_LOG) for word in said):
+        if ends_at is not None and all(word in (BEHIND, NOT_KEPT, NO_SUCH_LOG) for word in said):
             return self._end(BEYOND, f"the log of this offset ends at {ends_at:,}")
         if all(word in NOT_HERE for word in said):  # or one that is away may still have it
             reason = next((word for word in (EXPIRED, NO_SUCH_LOG) if word in said), FAILED)
@@ -253,6 +315,18 @@ class Reading:
         each = ", ".join(f"{short_node_id(node)}: {word}" for node, word in self._said.items())
         return self._end(reason, each)
 
-    def _end(self, reason: str, problem: str) -> list[Effect]:
+    def _end_whole(self) -> list[Effect]:
+        """All that was to be had was told: is it all that there is?"""
+        unheard = [
+            Unheard(node, until_ms, _why_unheard(self._said.get(node)))
+            for node, until_ms in self._unheard.items()
+            if node not in self._nothing
+        ]
+        if not unheard:
+            return self._end(COMPLETE, "")
+        each = ", ".join(f"{short_node_id(one.node)}: {one.reason}" for one in unheard)
+        return self._end(INCOMPLETE, each, tuple(unheard))
+
+    def _end(self, reason: str, problem: str, unheard: tuple[Unheard, ...] = ()) -> list[Effect]:
         self.over = True
-        return self._sink.ended(reason, problem)
+        return self._sink.ended(reason, problem, unheard)

@@ -4,9 +4,13 @@ Theory of operation. What the local subscriber hears (KeepMessage) and what publ
 once its signature is good) goes to the disk by Store; Kept is said after Stored, and not before.
 A question goes to the disk as the key of a Load, and the answer that comes back goes to the asker:
 nothing is remembered of a reader but which of its questions wait. Those of one that does not read
-its answers wait until it does. While other storage nodes may have more of a stream, readers who
-want the whole are told that we are behind. All that waits is bounded; above the bounds peers are
-told "busy", and messages of the own subscriber are counted and left to anti-entropy.
+its answers wait until it does. All that waits is bounded; above the bounds peers are told "busy",
+and messages of the own subscriber are counted and left to anti-entropy.
+
+An answer says up to when it speaks for the other storage nodes of the stream. A reader who wants
+the whole, and asks for messages newer than that, waits: the stream is compared with those that can
+be reached, then the disk is asked again. While they have more than could be had in time, the reader
+is told that we are behind. Of a stream that this node never heard of it says "not kept".
 
 Askers dial. Their link is claimed softly at the first question, and given back when they have been
 quiet for a while. Retention is a question to the disk, too: one step at a time, now and then.
@@ -25,7 +29,16 @@ from shoal.base.units import MS_NS
 from shoal.identity.stream_message import decode_body
 from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import CloseLink, Effect, Load, Notify, OpenLink, Send, SetTimer
+from shoal.kernel.effects import (
+    CancelTimer,
+    CloseLink,
+    Effect,
+    Load,
+    Notify,
+    OpenLink,
+    Send,
+    SetTimer,
+)
 from shoal.kernel.effects import Store as StoreEffect
 from shoal.kernel.effects import Verify as VerifyEffect
 from shoal.kernel.inputs import (
@@ -49,8 +62,9 @@ from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
 from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.access import AccessTable
+from shoal.protocols.streams.config import STORAGE_NODES_MAX
 from shoal.protocols.streams.history.asked import Asked, AskingPeer, Held, ToKeep, Undecided
-from shoal.protocols.streams.history.config import StorageConfig
+from shoal.protocols.streams.history.config import LATE_MS, StorageConfig
 from shoal.protocols.streams.history.disk import (
     DISK_BEHIND,
     DISK_FAILED,
@@ -65,17 +79,25 @@ from shoal.protocols.streams.history.disk import (
 )
 from shoal.protocols.streams.history.messages import (
     BEHIND,
+    EVERYTHING,
     QUESTIONS,
+    CompareStream,
     CountKept,
+    Cursor,
+    Heard,
     Keep,
     Kept,
+    LogRows,
     ReadHeads,
     ReadLast,
     ReadLog,
     ReadRange,
     Refused,
+    Rows,
+    StreamsCompared,
 )
 from shoal.protocols.streams.history.stored_gaps import StoredGaps
+from shoal.protocols.streams.history.sync import Replica
 from shoal.protocols.streams.messages import (
     STORAGE_MESSAGES,
     KeepStreams,
@@ -110,7 +132,7 @@ class StreamWanted(msgspec.Struct, frozen=True, gc=False):
 class StorageNode:
     """Keeps the streams that `keeps` says yes to."""
 
-    accepts = (*QUESTIONS, *STORAGE_MESSAGES)
+    accepts = (*QUESTIONS, *STORAGE_MESSAGES, StreamsCompared)
 
     def __init__(
         self,
@@ -124,10 +146,13 @@ class StorageNode:
         is_tracker: Callable[[NodeId], bool] = lambda node: False,
         is_kept: Callable[[StreamId], bool] = lambda stream: False,
         quota: NameQuota | None = None,
+        holds: Callable[[StreamId], bool] | None = None,
+        replicas: Callable[[StreamId, int], tuple[Replica, ...]] = lambda stream, now_ns: (),
     ) -> None:
         """Without a table, everybody may read and publish: there is no registry. `missed` hears of
         streams of which the disk did not take a message, `took` of messages that it took. Trackers
-        are believed that there is a stream."""
+        are believed that there is a stream. `holds` says which of the streams that may be kept this
+        node has heard of: all of them, unless it is given."""
         self.node = node
         self.config = config or StorageConfig()
         self.stored = 0
@@ -139,6 +164,9 @@ class StorageNode:
         self._keeps = keeps
         self._is_behind = is_behind
         self._missed = missed
+        self._holds = keeps if holds is None else holds
+        self._replicas = replicas
+        self._comparing: dict[StreamId, list[Asked]] = {}  # questions that wait for it
         self.wall = WallClock() if access is None else access.wall
         self._took = took
         self._is_tracker = is_tracker
@@ -162,6 +190,8 @@ class StorageNode:
         match event:
             case MessageReceived(peer, Keep() as keep):
                 return self._keep(peer, keep, now_ns)
+            case MessageReceived(peer, StreamsCompared(streams)):
+                return self._compared(streams) if peer == self.node else []
             case MessageReceived(peer, KeepStreams(streams)):
                 return self._noticed(peer, streams)
             case MessageReceived(peer, question):
@@ -174,7 +204,7 @@ class StorageNode:
                 return self._retained(value)
             case Loaded(FindMissing() as question, value):
                 self.gaps.looked_up(question, None if value is None else decode_answer(value))
-                return []
+                return self._look_for_gaps()
             case Loaded(token, value):
                 return self._loaded(token, value)
             case Verified(token, valid):
@@ -186,11 +216,12 @@ class StorageNode:
             case StoreFailed(token, reason):
                 return self._store_failed(token, reason)
             case TimerFired(key) if key is GAPS:
-                question = self.gaps.question(now_ns)
-                again = SetTimer(GAPS, self.config.gaps_ns)
-                return [again] if question is None else [again, Load(encode(question), question)]
+                self.gaps.begin(now_ns)
+                return [SetTimer(GAPS, self.config.gaps_ns), *self._look_for_gaps()]
             case TimerFired(key) if key is RETAIN:
                 return [Load(encode(Retain()), RETAIN)]
+            case TimerFired(Asked() as asked):
+                return self._not_compared(asked)
             case TimerFired():
                 return [*self._part_with_idle(now_ns), SetTimer(IDLE, self.config.idle_ns)]
             case Started():
@@ -226,14 +257,19 @@ class StorageNode:
     # Questions
 
     def _ask(self, peer: NodeId, question: Question, now_ns: int) -> list[Effect]:
-        asked, effects = self._admit(peer, question.request, question.stream, now_ns)
+        counts = isinstance(question, CountKept)
+        held = self._keeps if counts else self._holds
+        asked, effects = self._admit(peer, question.request, question.stream, held, now_ns)
         if asked is None:
             return effects
         wants_whole = isinstance(question, ReadRange | ReadLast) and question.whole
         if wants_whole and self._is_behind(question.stream, now_ns):
             return effects + self._answer(asked, Refused(asked.request, BEHIND))
+        if isinstance(question, ReadRange | ReadLast | ReadLog):
+            asked.question = question
+            asked.since_ns = question.since_ns if 0 < question.since_ns <= now_ns else now_ns
         # Publishers count what of their own is kept, and need not be subscribers.
-        kinds = EITHER if isinstance(question, CountKept) else SUBSCRIBE
+        kinds = EITHER if counts else SUBSCRIBE
         undecided = Undecided(asked, kinds, Load(encode(question), asked))
         if asked.entry.congested:
             asked.entry.held.append(Held(question.stream, undecided))
@@ -247,10 +283,81 @@ class StorageNode:
         answer = decode_answer(value)
         if isinstance(answer, FindLast) and self._peers.get(asked.peer) is asked.entry:
             return [Load(value, asked)]  # behind what others have asked meanwhile
+        if isinstance(answer, Rows | LogRows) and asked.question is not None:
+            return self._vouch(asked, asked.question, answer)
         return self._answer(asked, answer)
 
+    # What an answer says of other storage nodes
+
+    def _vouch(
+        self, asked: Asked, question: ReadRange | ReadLast | ReadLog, answer: Rows | LogRows
+    ) -> list[Effect]:
+        """Up to when is it the answer of all of them? If that is too early, and may be changed, the
+        question waits."""
+        replicas = self._replicas(question.stream, self._now_ns)
+        is_of_all = not isinstance(answer, LogRows) or answer.own
+        newest_ms = newest_ms_of(question, answer.next if isinstance(answer, Rows) else None)
+        if question.whole and is_of_all and self._lacks(asked, replicas, newest_ms):
+            self._comparing.setdefault(question.stream, []).append(asked)
+            compare = CompareStream(question.stream, asked.since_ns)
+            wait_ns = self.config.compare_ns
+            return [Send(compare, (self.node,)), SetTimer(asked, wait_ns)]
+        heard = tuple(
+            [
+                Heard(
+                    replica.node,
+                    EVERYTHING
+                    if is_of_all and replica.compared_ns >= asked.since_ns
+                    else replica.until_ms,
+                )
+                for replica in replicas[:STORAGE_NODES_MAX]
+            ]
+        )
+        asked_ns = asked.since_ns if question.whole else 0
+        return self._answer(asked, msgspec.structs.replace(answer, heard=heard, asked_ns=asked_ns))
+
+    def _lacks(self, asked: Asked, replicas: tuple[Replica, ...], newest_ms: int) -> bool:
+        """Whether one that can be compared with may have messages of a range that are not here."""
+        return any(
+            replica.answers
+            and max(replica.compared_ns, replica.tried_ns) < asked.since_ns
+            and newest_ms > replica.until_ms - LATE_MS
+            for replica in replicas
+        )
+
+    def _compared(self, streams: tuple[StreamId, ...]) -> list[Effect]:
+        """Those whose question waits for nothing any more are answered, from the disk as it is."""
+        effects: list[Effect] = []
+        for stream in streams:
+            replicas = self._replicas(stream, self._now_ns)
+            waiting = self._comparing.pop(stream, [])
+            left = [asked for asked in waiting if self._lacks(asked, replicas, EVERYTHING)]
+            if left:
+                self._comparing[stream] = left
+            for asked in waiting:
+                if asked not in left:
+                    effects += [CancelTimer(asked), Load(encode(asked.question), asked)]
+        return effects
+
+    def _not_compared(self, asked: Asked) -> list[Effect]:
+        """Not in time: another storage node may be faster."""
+        assert asked.question is not None  # or it would not have waited
+        stream = asked.question.stream
+        waiting = self._comparing.get(stream, [])
+        if asked not in waiting:
+            return []  # its answer is on the way
+        waiting.remove(asked)
+        if not waiting:
+            del self._comparing[stream]
+        return self._answer(asked, Refused(asked.request, BEHIND))
+
     def _admit(
-        self, peer: NodeId, request: int, stream: StreamId, now_ns: int
+        self,
+        peer: NodeId,
+        request: int,
+        stream: StreamId,
+        keeps: Callable[[StreamId], bool],
+        now_ns: int,
     ) -> tuple[Asked | None, list[Effect]]:
         """A question counts until it is answered; or it is refused."""
         entry = self._peers.get(peer)
@@ -258,7 +365,7 @@ class StorageNode:
             return None, _refuse(peer, request, "busy", "too-many-peers")
         if not self._rates.allow(peer, now_ns):
             return None, _refuse(peer, request, "busy", "too-many-questions")
-        if not self._keeps(stream):
+        if not keeps(stream):
             return None, _refuse(peer, request, "not-kept", "not-kept")
         effects: list[Effect] = []
         if entry is None:
@@ -341,6 +448,10 @@ class StorageNode:
         failed = [] if step is not None else [Rejected(self.node, "retention-failed")]
         return [*failed, SetTimer(RETAIN, self.config.retain_ns)]
 
+    def _look_for_gaps(self) -> list[Effect]:
+        question = self.gaps.question(self._now_ns)
+        return [] if question is None else [Load(encode(question), question)]
+
     # Messages to keep
 
     def _keep(self, peer: NodeId, keep: Keep, now_ns: int) -> list[Effect]:
@@ -349,7 +460,7 @@ class StorageNode:
         except MalformedMessage:
             return _refuse(peer, keep.request, "malformed", "malformed-body")
         id = body.id
-        asked, effects = self._admit(peer, keep.request, id.stream, now_ns)
+        asked, effects = self._admit(peer, keep.request, id.stream, self._keeps, now_ns)
         if asked is None:
             return effects
         if id.timestamp_ms * MS_NS - self.wall.read(now_ns) > self.config.future_ns:
@@ -446,6 +557,16 @@ class StorageNode:
         """Nothing came of a message of a stream that is new here."""
         if not self._is_kept(stream):
             self.quota.release(stream)
+
+
+def newest_ms_of(question: ReadRange | ReadLast | ReadLog, next: Cursor | None) -> int:
+    """Up to which message time an answer must be whole: where its page ends, if there is another
+    one. Which the last messages are, and where a log ends, depends on all that there are."""
+    if not isinstance(question, ReadRange):
+        return EVERYTHING
+    if next is not None:
+        return next.timestamp_ms
+    return EVERYTHING if question.end is None else question.end.timestamp_ms
 
 
 def _refuse(peer: NodeId, request: int, reason: str, counted: str) -> list[Effect]:

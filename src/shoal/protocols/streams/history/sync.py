@@ -15,6 +15,8 @@ Peers are believed about the order of their logs, for it is theirs; never about 
 signatures are checked. One that lies is not asked about that log for a while; the others are.
 
 Until all who are there were gone through once, this node is `Behind`, which its readers are told.
+When a peer was last compared with, and nothing was left over, is in `Comparisons`: up to then an
+answer of this node speaks for that peer, too. For a reader who waits, a stream is compared at once.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from shoal.kernel.effects import (
     OpenLink,
     Send,
     SetTimer,
+    Store,
 )
 from shoal.kernel.inputs import (
     CommandIssued,
@@ -54,11 +57,19 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.records import Rejected
 from shoal.kernel.wall import WallClock
-from shoal.protocols.streams.history.behind import Behind
+from shoal.protocols.streams.history.behind import Behind, Comparisons
 from shoal.protocols.streams.history.config import SyncConfig
-from shoal.protocols.streams.history.disk import DISK_FAILED, decode_answer, encode
+from shoal.protocols.streams.history.disk import (
+    DISK_FAILED,
+    Compared,
+    ComparedKey,
+    FindCompared,
+    decode_answer,
+    encode,
+)
 from shoal.protocols.streams.history.followed import CopyCounts, Followed, Peer
 from shoal.protocols.streams.history.kept import Permits, is_topic
+from shoal.protocols.streams.history.messages import CompareStream, StreamsCompared
 from shoal.protocols.streams.history.sync_messages import (
     NOT_KEPT,
     SYNC_MESSAGES,
@@ -101,17 +112,57 @@ class StreamListed(msgspec.Struct, frozen=True, gc=False):
     stream: StreamId
 
 
+class Replica(msgspec.Struct, frozen=True, gc=False):
+    """Another storage node of a stream, as this one knows it."""
+
+    node: NodeId
+    compared_ns: int
+    """When all that it had of the stream was last found to be here, too; 0 for never."""
+    until_ms: int
+    """The same as the time of day."""
+    answers: bool
+    """It can be compared with now."""
+    tried_ns: int
+    """When it was last compared with in vain: it has more, and does not give it."""
+
+
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """How far this node is with what another storage node has."""
+
+    node: NodeId
+    linked: bool
+    catching_up: bool
+    """It is there, and not all that it has was gone through since it is."""
+    streams: int
+    """That both keep."""
+    uncompared: int
+    """Of which it was never found that all is here."""
+    rows_behind: int
+    """Of those logs that are being followed now."""
+
+
 class _Answering(msgspec.Struct, eq=False):
     """The token of a Load for a peer."""
 
     peer: NodeId
     request: int
+    untold: tuple[int, ...] = ()
+
+
+class _Finding(msgspec.Struct, eq=False):
+    """The token of a Load of what was noted of a peer."""
+
+    peer: NodeId
+
+
+class _Noting(msgspec.Struct, eq=False):
+    """The token of a Store of it."""
 
 
 class StorageSync:
     """Keeps what is kept here the same as at the other storage nodes of each stream."""
 
-    accepts = SYNC_MESSAGES
+    accepts = (*SYNC_MESSAGES, CompareStream)
 
     def __init__(
         self,
@@ -140,12 +191,21 @@ class StorageSync:
         self.wall = WallClock()
         self._followed = Followed(self.config, self.wall)
         self._behind = Behind(self.config)
+        self._comparisons = Comparisons(self.wall)
+        self._noted_ns: dict[NodeId, int] = {}  # when comparisons were last written to disk
+        self._wanted: dict[NodeId, dict[StreamId, None]] = {}  # to be compared at once
+        self._tried_ns: dict[tuple[NodeId, StreamId], int] = {}  # in vain
+        self._due: dict[NodeId, None] = {}  # their time has come while they were busy
         self._rounds: dict[NodeId, Round] = {}
         self._answering: dict[NodeId, int] = {}
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         """The one entry point."""
         match event:
+            case MessageReceived(peer, CompareStream() as wanted):
+                if peer != self.node:  # of this node's storage machine, and of nobody else's
+                    return [Rejected(peer, "not-mine")]
+                return self._compare(wanted, now_ns)
             case MessageReceived(peer, message):
                 if isinstance(message, SYNC_QUESTIONS):
                     return self._question(peer, message)
@@ -154,6 +214,11 @@ class StorageSync:
                 return self._looked_at_own(value)
             case Loaded(_Answering() as asked, value):
                 return self._answer(asked, value)
+            case Loaded(_Finding(peer), value):
+                self._found(peer, value, now_ns)
+                return []
+            case Stored(_Noting()) | StoreFailed(_Noting()):
+                return []
             case Loaded() | Verified() | Stored() | StoreFailed():
                 return self._worked(event, now_ns)
             case TimerFired(key):
@@ -161,7 +226,9 @@ class StorageSync:
             case LinkOpened(node):
                 return self._link_opened(node, now_ns)
             case LinkClosed(node) | LinkFailed(node):
-                return self._link_lost(node)
+                return self._link_lost(node, now_ns)
+            case CommandIssued(CompareStream() as wanted):
+                return self._compare(wanted, now_ns)
             case CommandIssued(command):
                 return self._follow(command, now_ns)
             case Started():
@@ -211,6 +278,40 @@ class StorageSync:
         """Whether another storage node of a stream may have what has not come here yet."""
         return self._behind.is_behind(stream, now_ns)
 
+    def replicas(self, stream: StreamId, now_ns: int) -> tuple[Replica, ...]:
+        """The other storage nodes of a stream, and up to when this one has what they have."""
+        return tuple(
+            [
+                Replica(
+                    contact.node,
+                    self._comparisons.at_ns(contact.node, stream),
+                    self._comparisons.until_ms(contact.node, stream),
+                    self._answers(contact.node, stream, now_ns),
+                    self._tried_ns.get((contact.node, stream), 0),
+                )
+                for contact in self._peers_of(stream)
+                if contact.node != self.node
+            ]
+        )
+
+    def progress(self) -> tuple[Progress, ...]:
+        """How far this node is with each other storage node."""
+        found = []
+        for node, peer in self._followed.peers.items():
+            known = sum(self._comparisons.at_ns(node, stream) > 0 for stream in peer.streams)
+            round = self._rounds.get(node)
+            rows = 0 if round is None else round.rows_behind
+            missing = len(peer.streams) - known
+            late = peer.linked and not peer.met and not peer.silent
+            found.append(Progress(node, peer.linked, late, len(peer.streams), missing, rows))
+        return tuple(found)
+
+    def _answers(self, node: NodeId, stream: StreamId, now_ns: int) -> bool:
+        peer = self._followed.peers.get(node)
+        if peer is None or not peer.linked or stream not in peer.streams or peer.silent:
+            return False
+        return not peer.asked_ns or now_ns - peer.asked_ns < self.config.silent_ns
+
     # Peers
 
     def _follow(self, command: Any, now_ns: int) -> list[Effect]:
@@ -229,6 +330,7 @@ class StorageSync:
                 continue
             if node not in peers:
                 peers[node] = Peer(contact, {})
+                effects.append(Load(encode(FindCompared(node)), _Finding(node)))
                 effects.append(OpenLink(contact, PURPOSE))
             elif peers[node].linked and node not in self._rounds:
                 effects.append(self._poll_soon(node))
@@ -255,14 +357,16 @@ class StorageSync:
                 continue
             if contact.node not in peers:
                 peers[contact.node] = Peer(contact, {})
+                effects.append(Load(encode(FindCompared(contact.node)), _Finding(contact.node)))
                 effects.append(OpenLink(contact, PURPOSE))
             peers[contact.node].named = True
         return effects
 
     def _link_opened(self, node: NodeId, now_ns: int) -> list[Effect]:
         peer = self._followed.peers[node]
-        peer.linked = True
+        peer.linked, peer.silent, peer.asked_ns, peer.met = True, False, 0, False
         peer.listed = 0  # what was refused for want of room may find some now
+        self._followed.copies.forget(node)
         for stream in peer.streams:
             self._followed.copies.unknown(stream, node)
         self._behind.opened(node, peer.streams, now_ns)
@@ -272,14 +376,20 @@ class StorageSync:
         # Both ends have a reason at once: they need not ask each other at once, too.
         return SetTimer(("poll", node), self._rng.randrange(self.config.poll_ns // 4))
 
-    def _link_lost(self, node: NodeId) -> list[Effect]:
+    def _link_lost(self, node: NodeId, now_ns: int) -> list[Effect]:
+        waiting = self._waited_for(node)
         self._end(node)
-        self._parted(self._followed.peers[node])
+        self._due.pop(node, None)
+        peer = self._followed.peers[node]
+        peer.resting = True
+        self._parted(peer)
         wait_ns = self.config.retry_ns + self._rng.randrange(self.config.retry_ns)
         return [
             CancelTimer(("answer", node)),
             CancelTimer(("poll", node)),
             SetTimer(("dial", node), wait_ns),
+            *self._note(node, now_ns),
+            *self._tell_compared(waiting),
         ]
 
     def _parted(self, peer: Peer) -> None:
@@ -294,16 +404,69 @@ class StorageSync:
             return self._look_at_own()
         peer = self._followed.peers[node]
         if name == "dial":
+            peer.resting = False
             return [OpenLink(peer.contact, PURPOSE)]
         if name == "answer":
             round = self._rounds.get(node)
             if round is not None and round.is_listing:
                 round.done = True
                 return [Rejected(node, "no-answer"), *self._moved(round, [], now_ns)]
+            waiting = self._waited_for(node)
             self._end(node)
-            return [Rejected(node, "no-answer"), SetTimer(("poll", node), self.config.poll_ns)]
-        round = self._rounds[node] = Round(peer, self._followed, self._permits, self._has_damage)
+            peer.silent, peer.asked_ns = True, 0
+            return [
+                Rejected(node, "no-answer"),
+                SetTimer(("poll", node), self.config.poll_ns),
+                *self._tell_compared(waiting),
+            ]
+        if node in self._rounds:
+            self._due[node] = None  # readers have come first
+            return []
+        return self._begin(node, None, now_ns)
+
+    def _begin(
+        self, node: NodeId, streams: tuple[StreamId, ...] | None, now_ns: int
+    ) -> list[Effect]:
+        peer = self._followed.peers[node]
+        round = Round(
+            peer,
+            self._followed,
+            self._permits,
+            self._has_damage,
+            streams,
+            is_open=not self._closed,
+        )
+        self._rounds[node] = round
         return self._moved(round, round.begin(now_ns), now_ns)
+
+    def _compare(self, wanted: CompareStream, now_ns: int) -> list[Effect]:
+        """A reader waits."""
+        stream, effects = wanted.stream, list[Effect]()
+        for node, peer in self._followed.peers.items():
+            if not peer.linked or stream not in peer.streams:
+                continue
+            if self._comparisons.at_ns(node, stream) >= wanted.since_ns:
+                continue
+            self._wanted.setdefault(node, {})[stream] = None
+            if node not in self._rounds:
+                effects += self._begin_wanted(node, now_ns)
+        return effects
+
+    def _begin_wanted(self, node: NodeId, now_ns: int) -> list[Effect]:
+        streams = tuple(self._wanted.pop(node))
+        return self._begin(node, streams, now_ns)
+
+    def _waited_for(self, node: NodeId) -> tuple[StreamId, ...]:
+        """Streams that readers want to be compared with a peer, which is given up."""
+        round = self._rounds.get(node)
+        begun = () if round is None or round.full else round.streams
+        return tuple(dict.fromkeys([*begun, *self._wanted.pop(node, ())]))
+
+    def _tell_compared(self, streams: tuple[StreamId, ...]) -> list[Effect]:
+        if not streams:
+            return []
+        compared = StreamsCompared(streams)
+        return [Send(compared, (self.node,)), Notify(compared)]
 
     def _answered(self, node: NodeId, message: Any, now_ns: int) -> list[Effect]:
         round = self._rounds.get(node)
@@ -335,14 +498,59 @@ class StorageSync:
             return effects
         node = round.peer.node
         self._end(node)
+        compared = round.compared
+        self._comparisons.compared(node, compared)
+        effects = [*effects, *self._note_now_and_then(node, now_ns)]
+        for stream in round.streams:
+            if stream in compared:
+                self._tried_ns.pop((node, stream), None)
+            elif not round.full:
+                self._tried_ns[node, stream] = now_ns
+        if not round.full:
+            return [*effects, *self._tell_compared(round.streams), *self._go_on(node, now_ns)]
+        round.peer.met |= not round.left
         self._behind.met(node, round.through)
         if round.left:
             self._behind.opened(node, round.left, now_ns)
         if round.nothing_kept and not round.peer.named:
             self._parted(round.peer)
             wait_ns = self.config.not_kept_ns
-            return [*effects, CloseLink(node, PURPOSE), SetTimer(("dial", node), wait_ns)]
-        return [*effects, SetTimer(("poll", node), self.config.poll_ns)]
+            waiting = tuple(self._wanted.pop(node, ()))
+            self._due.pop(node, None)
+            return [
+                *effects,
+                CloseLink(node, PURPOSE),
+                SetTimer(("dial", node), wait_ns),
+                *self._tell_compared(waiting),
+            ]
+        effects.append(SetTimer(("poll", node), self.config.poll_ns))
+        return effects + self._go_on(node, now_ns)
+
+    def _go_on(self, node: NodeId, now_ns: int) -> list[Effect]:
+        """A round is over: is there a reason for the next one? All streams have their turn between
+        those that readers wait for."""
+        if self._due.pop(node, 0) is None:
+            return self._begin(node, None, now_ns)
+        return self._begin_wanted(node, now_ns) if node in self._wanted else []
+
+    # What is known after a restart
+
+    def _found(self, node: NodeId, value: bytes | None, now_ns: int) -> None:
+        note = None if value is None else decode_answer(value)
+        if isinstance(note, Compared):
+            self._comparisons.noted(node, note, now_ns)
+
+    def _note_now_and_then(self, node: NodeId, now_ns: int) -> list[Effect]:
+        if now_ns - self._noted_ns.get(node, 0) < self.config.noted_ns:
+            return []
+        return self._note(node, now_ns)
+
+    def _note(self, node: NodeId, now_ns: int) -> list[Effect]:
+        self._noted_ns[node] = now_ns
+        note = self._comparisons.note(node)
+        if not note.at_ns:
+            return []
+        return [Store(encode(ComparedKey(node)), encode(note), _Noting())]
 
     def _look_at_own(self) -> list[Effect]:
         """How long is our own log where it has grown? A message may have been stored twice."""
@@ -379,6 +587,7 @@ class StorageSync:
         round = self._rounds.pop(node, None)
         if round is not None:
             self._followed.release(round.peer)
+            round.peer.asked_ns = 0
 
     # Questions of others
 
@@ -386,36 +595,55 @@ class StorageSync:
         """Whoever asks is answered, unless it takes permissions to read."""
         if self._answering.get(node, 0) >= self.config.answers_in_flight_max:
             return _refuse(node, question.request, "busy")
+        untold: tuple[int, ...] = ()
         if isinstance(question, AskStreams):
             # Which streams there are is told to those alone who are named for some of ours.
             kept: tuple[StreamId, ...] = ()
             if node not in self._followed.peers:
                 return _refuse(node, question.request, NOT_KEPT)
         elif isinstance(question, AskHeads):
-            kept = tuple([s for s in question.streams if self._is_for(s, node)])
+            asked = question.streams
+            kept = tuple([s for s in asked if self._is_for(s, node)])
             if kept:
-                begin = question.from_partition if kept[0] == question.streams[0] else 0
+                begin = question.from_partition if kept[0] == asked[0] else 0
                 question = AskHeads(question.request, kept, begin)
+                # Of a stream that is not followed here nothing is held: that is an answer, too.
+                named = [not self._closed or self._is_named(s, node) for s in asked]
+                untold = tuple([at for at, may in enumerate(named) if not may])
         else:
             kept = (question.stream,) if self._is_for(question.stream, node) else ()
         if not kept and not isinstance(question, AskStreams):
             return _refuse(node, question.request, NOT_KEPT)
         self._answering[node] = self._answering.get(node, 0) + 1
-        return [Load(encode(question), _Answering(node, question.request))]
+        work = Load(encode(question), _Answering(node, question.request, untold))
+        return [work, *self._back(node)]
+
+    def _back(self, node: NodeId) -> list[Effect]:
+        """A peer that was away asks: its link is up."""
+        peer = self._followed.peers.get(node)
+        if peer is None or not peer.resting:
+            return []
+        peer.resting = False
+        return [CancelTimer(("dial", node)), OpenLink(peer.contact, PURPOSE)]
 
     def _is_for(self, stream: StreamId, node: NodeId) -> bool:
         if stream not in self._streams:
             return False
-        return not self._closed or any(c.node == node for c in self._peers_of(stream))
+        return not self._closed or self._is_named(stream, node)
+
+    def _is_named(self, stream: StreamId, node: NodeId) -> bool:
+        return any(contact.node == node for contact in self._peers_of(stream))
 
     def _is_named_for(self, stream: StreamId, node: NodeId) -> bool:
-        return not is_topic(stream) and any(c.node == node for c in self._peers_of(stream))
+        return not is_topic(stream) and self._is_named(stream, node)
 
     def _answer(self, asked: _Answering, value: bytes | None) -> list[Effect]:
         left = self._answering.pop(asked.peer) - 1
         if left:
             self._answering[asked.peer] = left
         answer = SyncRefused(asked.request, DISK_FAILED) if value is None else decode_answer(value)
+        if isinstance(answer, TellHeads) and asked.untold:
+            answer = msgspec.structs.replace(answer, untold=asked.untold)
         if isinstance(answer, TellStreams):
             streams = tuple([s for s in answer.streams if self._is_named_for(s, asked.peer)])
             answer = msgspec.structs.replace(answer, streams=streams)

@@ -54,6 +54,9 @@ class TellHeads(msgspec.Struct, frozen=True, array_like=True, tag=21, gc=False):
     own: LogId
     places: Annotated[tuple[PlaceHeads, ...], Meta(max_length=HEADS_MAX)]
     more: bool
+    untold: Annotated[tuple[Count, ...], Meta(max_length=POLLED_STREAMS_MAX)] = ()
+    """Which of the streams asked for, by their numbers in the question, are left out because the
+    asking node may not know: of all others without a place nothing is held."""
 
 
 class AskRows(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False):

@@ -68,8 +68,13 @@ class Round:
         followed: Followed,
         permits: Permits,
         has_damage: Callable[[], bool] = lambda: False,
+        streams: tuple[StreamId, ...] | None = None,
+        *,
+        is_open: bool = False,
     ) -> None:
+        """Of all streams of the peer, unless some are named. Open: whoever asks is told."""
         self.peer = peer
+        self.full = streams is None
         self.done = False
         self.nothing_kept = False
         """The peer says that it keeps none of what it was asked about."""
@@ -85,8 +90,10 @@ class Round:
         self._followed = followed
         self._permits = permits
         self._config = followed.config
-        self._streams = tuple(peer.streams)
-        self._list_pages = followed.config.listed_pages_max  # that may be asked for still
+        self._is_open = is_open
+        self.streams = tuple(peer.streams) if streams is None else streams
+        # That may be asked for still; a reader waits for no list.
+        self._list_pages = followed.config.listed_pages_max if self.full else 0
         self._spot: Spot = (0, 0)  # heads are known of what lies before
         self._asked: Question | None = None
         self._told: TellHeads | None = None
@@ -97,11 +104,32 @@ class Round:
         self._forged = False
         self._storing = 0  # the last seq of what is being stored
         self._now_ns = 0
+        self._heads_ns = 0  # when heads were last asked for
+        self._since_ns: dict[StreamId, int] = {}  # when they were first, of each stream
+        self._following: dict[StreamId, int] = {}  # the peer's own logs that we are behind in
+        self._short: dict[StreamId, None] = {}
 
     @property
     def through(self) -> tuple[StreamId, ...]:
         """Streams that the peer has nothing more of, or only what it lies about."""
-        return tuple([s for s in self._streams[: self._spot[0]] if s not in self.left])
+        return tuple([s for s in self.streams[: self._spot[0]] if s not in self.left])
+
+    @property
+    def compared(self) -> dict[StreamId, int]:
+        """Streams of which we have all that the peer had, by the time when it was asked."""
+        return {
+            stream: self._since_ns[stream]
+            for stream in self.streams[: self._spot[0]]
+            if stream in self._since_ns
+            and stream not in self._short
+            and not self._following.get(stream)
+        }
+
+    @property
+    def rows_behind(self) -> int:
+        """Rows of the peer's logs that are not here yet, as far as it has told."""
+        tails = list(self.tails) if self.page is None else [*self.tails, self.page.tail]
+        return sum(max(0, tail.target - max(tail.held_last, tail.passed_over)) for tail in tails)
 
     @property
     def is_listing(self) -> bool:
@@ -124,6 +152,7 @@ class Round:
         ):
             return [Rejected(self.peer.node, "unasked-answer")]
         self._asked = None
+        self.peer.asked_ns, self.peer.silent = 0, False
         effects: list[Effect] = [CancelTimer(("answer", self.peer.node))]
         try:
             match message, asked:
@@ -158,7 +187,7 @@ class Round:
                     return self._lacks(answer)
         except Lie as lie:
             return self._lied(str(lie))
-        self.left.update(dict.fromkeys(self._streams))
+        self.left.update(dict.fromkeys(self.streams))
         self.done = True  # the disk fails: perhaps not the next time
         return []
 
@@ -188,6 +217,8 @@ class Round:
         if tail.held_last < tail.target:
             self.page = None
             self.tails.append(tail)  # the other logs first
+        else:
+            self._reached(tail)
         return self._next()
 
     def store_failed(self, reason: str, now_ns: int) -> list[Effect]:
@@ -218,7 +249,7 @@ class Round:
         peer = self.peer
         if not streams and self._list_pages and (peer.named or not self.nothing_kept):
             return self._ask(AskStreams(peer.request + 1, peer.listing, peer.listed))
-        if not streams and self._has_damage() and not self._mending:
+        if not streams and self.full and self._has_damage() and not self._mending:
             self._mending = True
             return [Load(encode(FindDamaged()), self)]
         if not streams:
@@ -228,6 +259,9 @@ class Round:
 
     def _ask(self, question: Question) -> list[Effect]:
         self.peer.request = question.request
+        self.peer.asked_ns = self._now_ns
+        if isinstance(question, AskHeads):
+            self._heads_ns = self._now_ns
         self._asked = question
         node = self.peer.node
         return [
@@ -237,7 +271,7 @@ class Round:
 
     def _asked_streams(self) -> tuple[StreamId, ...]:
         number = self._spot[0]
-        return self._streams[number : number + self._config.polled_streams_max]
+        return self.streams[number : number + self._config.polled_streams_max]
 
     # Streams
 
@@ -257,10 +291,13 @@ class Round:
     def _heads(self, told: TellHeads) -> list[Effect]:
         peer = self.peer
         effects: list[Effect] = []
+        streams = self._asked_streams()
         if not self._followed.claims(peer, told.own, self._now_ns):
             effects.append(Rejected(peer.node, "log-contested"))
+            self._short.update(dict.fromkeys(streams))
+        self._short.update({streams[at]: None for at in told.untold if at < len(streams)})
         self._told, self._told_some, self.nothing_kept = told, True, False
-        question = AskHeads(0, self._asked_streams(), self._spot[1])
+        question = AskHeads(0, streams, self._spot[1])
         return [*effects, Load(encode(question), self)]
 
     def _compare(self, held: TellHeads) -> list[Effect]:
@@ -275,6 +312,8 @@ class Round:
                 end = min(end, _end(answer, spots))
         if end < begin:
             raise Lie("no-heads")
+        for stream in streams[: end[0] + 1]:
+            self._since_ns.setdefault(stream, self._heads_ns)
         ours = {(place.stream, place.partition): place for place in held.places}
         effects: list[Effect] = []
         for place in told.places:
@@ -314,8 +353,11 @@ class Round:
             owns, last = head.log == peer.own, lasts.get(head.log)
             if owns and last is not None and head.last < last:
                 effects.append(Rejected(peer.node, "log-went-back"))
+                self._short[at[0]] = None  # its rows may be others by now
             if head.last <= (last or 0):
                 continue
+            if owns:
+                self._following[at[0]] = self._following.get(at[0], 0) + 1
             if followed.may_follow(peer, (at, head.log), self._now_ns):
                 self.tails.append(
                     Tail(
@@ -326,6 +368,7 @@ class Round:
                         horizon_ms=0 if ours is None else ours.horizon_ms,
                         target=head.last,
                         may_skip=owns or last is None,
+                        owned=owns,
                     )
                 )
                 followed.logs[at, head.log] = peer
@@ -347,6 +390,8 @@ class Round:
         if page is None and before < tail.passed_over < tail.target:
             return self._next()  # all of these are too old: the next page
         if page is None:
+            if tail.passed_over >= tail.target:
+                self._reached(tail)  # we have let go of all of it ourselves
             return [*effects, *self._drop_tail()]
         self.tails.popleft()
         self.page = page
@@ -414,6 +459,11 @@ class Round:
         self._waiting -= 1
         return [] if self._waiting else self._next()
 
+    def _reached(self, tail: Tail) -> None:
+        """We have all of a log that the peer told of, unless some of it is from the future."""
+        if tail.owned and not tail.due_ns:
+            self._following[tail.place[0]] -= 1
+
     # What goes wrong
 
     def _lied(self, reason: str) -> list[Effect]:
@@ -437,6 +487,9 @@ class Round:
             return self._next()
         if reason == NOT_KEPT:
             self.nothing_kept = not self._told_some
+            if self._is_open:  # or it may not want to say what it holds
+                for stream in self._asked_streams():
+                    self._since_ns.setdefault(stream, self._heads_ns)
             self._spot = (self._spot[0] + len(self._asked_streams()), 0)
             return self._next()
         self.done = True

@@ -60,6 +60,8 @@ class Tail(msgspec.Struct, eq=False):
     may_skip: bool
     """Rows before those that the peer has may be given up: it is the log's owner, or nothing of
     the log is held."""
+    owned: bool = False
+    """The log is the peer's own: with all of it we have every message of the peer."""
     passed_over: int = 0
     """Rows up to this one lie below the horizon."""
     due_ns: int = 0
