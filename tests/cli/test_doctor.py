@@ -10,14 +10,17 @@ from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from time import time_ns
 
 import pytest
 
+from shoal.base.units import S_NS
 from shoal.cli.doctor import machine
-from shoal.cli.doctor.network import chain_age, clock_of
+from shoal.cli.doctor.network import chain_age, clock_of, pinned_clocks
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
 from shoal.registry.chain import Block
 from tests.cli.test_app import ends
+from tests.node.network import network_of, open_tracker, run
 
 TRACKER = "0x" + "ab" * 20
 
@@ -205,3 +208,28 @@ def test_a_store_that_is_not_there_is_a_problem(capsys: pytest.CaptureFixture[st
     code, found = examine(capsys)
     assert (code, found["store"]["state"]) == (1, "problem")
     assert "this key has had one" in found["store"]["found"]
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "state", "said"),
+    [
+        (0, "ok", "as those of 1 trackers"),
+        (20, "warning", "20.0 s ahead of"),
+        (600, "problem", "600.0 s ahead of"),
+        (-3600, "problem", "3600.0 s behind"),
+    ],
+)
+def test_the_clock_is_compared_with_trackers_and_storage_nodes(
+    ahead_s: int, state: str, said: str
+) -> None:
+    async def main() -> None:
+        async with open_tracker() as tracker:
+            tracker.host._clock._wall_ns = lambda: time_ns() - ahead_s * S_NS
+            network = network_of(tracker)
+            finding = await pinned_clocks(network)
+            assert finding is not None
+            assert (finding.what, finding.state) == ("clock", state)
+            assert said in finding.found
+        assert await pinned_clocks(network) is None, "nobody answers"
+
+    run(main())

@@ -11,7 +11,7 @@ import pytest
 import shoal
 from shoal.base.units import S_NS
 from shoal.node.clock_guard import BELIEVED_NS
-from shoal.node.network_file import NetworkFile, NodeSection, TrackerSection
+from shoal.node.network_file import DhtSection, NetworkFile, NodeSection, TrackerSection
 from shoal.node.node import Node
 from tests.node.network import Town, in_town, network_of, open_tracker, run
 from tests.transport.recorder import until
@@ -101,5 +101,19 @@ def test_without_anybody_to_ask_a_step_is_believed_when_it_is_undone_or_lasts() 
             node.host.now_ns()
             node.host.wall.stepped_ns -= BELIEVED_NS
             await stream.publish(4)
+
+    run(main())
+
+
+def test_a_topic_takes_nothing_either() -> None:
+    async def main() -> None:
+        async with Node.open(NetworkFile(dht=DhtSection())) as node:
+            topic = await node.create_topic("news")
+            await topic.publish(b"a")
+            step(node, -600)
+            with pytest.raises(shoal.ClockWrong, match="was set back by 600"):
+                await topic.publish(b"b")
+            step(node, 0)
+            await topic.publish(b"c")
 
     run(main())

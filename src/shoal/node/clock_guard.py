@@ -54,6 +54,7 @@ class ClockGuard:
         self._said: str | None = None
         self._tasks = Tasks()
         host.listeners.append(self._notified)
+        host.check_clock = self.check
 
     def start(self) -> None:
         """The host runs."""

@@ -135,7 +135,6 @@ class Node(Searching):
             self._publishing = Publishing(
                 self.host, lambda: self._memberships.machine, self._history
             )
-            self._publishing.clock = self.clock
             if parts.exchange is not None and registry is not None:
                 keys = (parts.exchange, self._history, registry.registry, key, entropy)
                 self.keys = NodeKeys(self.host, *keys, self._publishing.announce)

@@ -11,7 +11,6 @@ import msgspec
 from shoal.base.errors import HistoryUnavailable
 from shoal.base.ids import KEYS_PARTITION, MessageId, StreamId
 from shoal.identity.stream_message import KEYS
-from shoal.node.clock_guard import ClockGuard
 from shoal.node.history import NodeHistory, NotKept
 from shoal.node.keys import NodeKeys
 from shoal.node.unkept import UnkeptMessages
@@ -36,8 +35,6 @@ class Publishing:
         """`machine` gives the stream machine, or says why there is none."""
         self.keys: NodeKeys | None = None
         """What they are sealed with, in a network with a registry."""
-        self.clock: ClockGuard | None = None
-        """What says whether they would carry a wrong time."""
         self._host = host
         self._machine = machine
         self._history = history
@@ -94,8 +91,8 @@ class Publishing:
 
     async def _issue(self, command: Publish) -> _Receipt:
         self._host.demand_session()
-        if self.clock is not None:
-            await self.clock.check()
+        if self._host.check_clock is not None:
+            await self._host.check_clock()
         receipt = _Receipt()
         await self._host.issue(self._machine(), command, receipt)
         return receipt

@@ -182,6 +182,8 @@ class NodeTopics:
     ) -> PublishedEvent:
         """Add an event."""
         self._host.demand_session()
+        if self._host.check_clock is not None:
+            await self._host.check_clock()
         await self._host.wait_for_room(PATIENCE_NS)
         what = f"an event of topic {show_cid(topic)}"
         command = Publish(topic, payload, parent)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from random import Random
@@ -111,6 +111,9 @@ class RuntimeHost(Host):
         """Told of it, once."""
         self._loop = asyncio.get_running_loop()
         self._clock = Clock(self.wall_stepped)
+        self.check_clock: Callable[[], Awaitable[None]] | None = None
+        """Raises ClockWrong while what is published would carry a wrong time; None: nobody knows.
+        """
         self.wall = WallClock()
         """The time of day, for this node's other parts."""
         self._walls.append(self.wall)

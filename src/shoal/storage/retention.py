@@ -371,7 +371,9 @@ class Retainer:
         tables = self._tables
         head = read_head(txn.get(head_key(place, OWN), db=tables.heads))
         most_ns = limits.wall_ns + self._lease_ns_max if limits.strict else None
-        held = leased_after(txn, tables, place, limits.wall_ns, most_ns) if leased else {}
+        # A lease that seems to be over by a wrong reading may be of a reader that is there.
+        now_ns = limits.wall_ns if limits.strict else limits.certain_ns
+        held = leased_after(txn, tables, place, now_ns, most_ns) if leased else {}
         entries, closed = Entries(txn, tables, place, OWN), closed_at(txn, tables, place)
         raised: dict[int, int] = {}
         seq, horizon_ms, next_ns, blocked = head.first, head.horizon_ms, None, False

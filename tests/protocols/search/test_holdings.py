@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey
+from shoal.kernel.wall import WallClock
 from shoal.protocols.search.documents import LIFE_NS_MAX, Document, document_id
 from shoal.protocols.search.holdings import (
     EVICTIONS_MAX,
@@ -52,6 +54,24 @@ def test_a_document_is_kept_and_found_until_it_expires() -> None:
     assert held.search(AIR, 9, LIFE_NS) == []
     assert len(held) == held.used == 0
     assert held.put(document, LIFE_NS) is Verdict.EXPIRED
+    held.check_invariants()
+
+
+@pytest.mark.parametrize("step_s", [600, -600, 3600, 30 * 86_400, -30 * 86_400])
+def test_a_wrong_reading_of_the_clock_ends_nothing_and_refuses_while_it_lasts(step_s: int) -> None:
+    wall = WallClock()
+    held = Holdings(SPACES, wall=wall)
+    document = a_document()
+    assert held.put(document, 0) is Verdict.NEW
+    wall.set(step_s * S_NS, 1)
+    held.expire(10 * S_NS)
+    assert held.get(document.id, 10 * S_NS) == document
+    if step_s * S_NS > LIFE_NS:
+        assert held.put(a_document(name="b"), 10 * S_NS) is Verdict.EXPIRED
+    wall.set(0, 10 * S_NS)
+    assert held.put(a_document(name="b"), 11 * S_NS) in (Verdict.NEW, Verdict.AGAIN)
+    assert held.search(AIR, 9, LIFE_NS - 1)
+    assert held.get(document.id, LIFE_NS) is None
     held.check_invariants()
 
 

@@ -57,6 +57,17 @@ def test_a_verdict_counts_until_its_end_and_is_asked_for_once() -> None:
     assert table.ask(STREAM, CAROL) == [CheckAccess(STREAM, CAROL)]
 
 
+def test_no_step_of_the_clock_makes_a_verdict_last_or_end() -> None:
+    table = AccessTable()
+    ahead_ns = 30 * 86_400 * S_NS
+    table.wall.set(ahead_ns, NOW_NS - 100 * S_NS)
+    verdict = Verdict(Permission.PUBLISH, NOW_NS + ahead_ns + 120 * S_NS)
+    table.checked(AccessChecked(STREAM, CAROL, verdict), NOW_NS)
+    table.wall.set(0, NOW_NS + S_NS)
+    assert table.look(STREAM, CAROL, NOW_NS + 119 * S_NS) is not None
+    assert table.look(STREAM, CAROL, NOW_NS + 120 * S_NS) is None
+
+
 def test_that_nobody_knows_counts_for_a_moment_only() -> None:
     table = AccessTable()
     table.checked(AccessChecked(STREAM, CAROL, NOBODY_KNOWS), NOW_NS)

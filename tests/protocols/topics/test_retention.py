@@ -125,3 +125,25 @@ def test_a_publisher_goes_on_with_its_chain_whatever_retention_took(beat: bool) 
     again.command(Publish(ID, b"9"), 9)
     (accepted,) = again.told(EventAccepted)
     assert accepted.event.parent == bench.told(EventAccepted)[-1].id
+
+
+DAY_S = 86_400
+
+
+@pytest.mark.parametrize("step_s", [600, -600, 3600, 31 * DAY_S, -31 * DAY_S])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_wrong_clock_lets_no_event_go(step_s: int, restart: bool) -> None:
+    world = world_of(2, config=TopicsConfig(age_max_ns=30 * DAY_S * S_NS))
+    world.command(1, Subscribe(ID), "s")
+    world.run(2)
+    publish(world, 9)
+    world.nodes[1].step_wall(step_s * S_NS)
+    if restart:
+        world.restart(1)
+        world.command(1, Subscribe(ID), "t")
+    world.run(120)
+    world.nodes[1].step_wall(-step_s * S_NS)
+    world.run(60)
+    assert len(world.state(1, ID).log) == 9
+    publish(world, 1, 9)
+    assert len(world.state(1, ID).log) == 10, "and it takes what comes"

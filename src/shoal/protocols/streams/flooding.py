@@ -243,7 +243,8 @@ class Flooding:
         # The age grows by what the last link and our own queue took, by the sender's clock and
         # ours, as the thesis measures it (5.4.3). It decides nothing: whatever a peer writes
         # there, the message goes on, in numbers that the next hop can read.
-        now_us = self.wall.read(now_ns) // US_NS
+        wall_ns = self.wall.read(now_ns)
+        now_us = wall_ns // US_NS
         age_us = flood.age_us
         if now_us > flood.seen_us:
             age_us = min(age_us + now_us - flood.seen_us, INT63_MAX)
@@ -262,12 +263,12 @@ class Flooding:
             effects.append(Send(copy, tuple(onward)))
             effects.append(Sent(id, len(onward)))
         if channel.kept or channel.unordered:
-            effects.append(Notify(MessageTaken(message.message, hops, now_ns)))
+            effects.append(Notify(MessageTaken(message.message, hops, wall_ns)))
             if channel.unordered and not channel.subscribed:
                 effects.append(Delivered(id, hops, age_us))
         if channel.seen.is_in_order(message.chain):  # the usual case
             if channel.subscribed:
-                effects.append(Notify(MessageArrived(message.message, hops, now_ns)))
+                effects.append(Notify(MessageArrived(message.message, hops, wall_ns)))
                 effects.append(Delivered(id, hops, age_us))
             return effects
         if channel.subscribed:
@@ -284,9 +285,10 @@ class Flooding:
     def deliver(self, ready: Sequence[Delivery], now_ns: int) -> list[Effect]:
         """Hand messages to the local application."""
         effects: list[Effect] = []
+        wall_ns = self.wall.read(now_ns)
         for each in ready:
             message, hops = each.message, each.hops
-            effects.append(Notify(MessageArrived(message.message, hops, now_ns, each.gap_before)))
+            effects.append(Notify(MessageArrived(message.message, hops, wall_ns, each.gap_before)))
             effects.append(Delivered(message.id, hops, each.age_us))
         return effects
 

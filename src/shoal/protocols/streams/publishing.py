@@ -53,7 +53,7 @@ def publish(
         state.held.append(placed)
     else:
         effects.extend(flooding.originate(state.channel, placed, now_ns))
-    return effects + _tell(state.channel, message, now_ns)
+    return effects + _tell(state.channel, message, flooding.wall.read(now_ns))
 
 
 def send_ready(
@@ -82,7 +82,7 @@ def send_ready(
             continue
         effects.append(Published(message.id, len(message.signed)))
         effects.extend(flooding.originate(state.channel, placed, now_ns))
-        effects.extend(_tell(state.channel, message, now_ns))
+        effects.extend(_tell(state.channel, message, flooding.wall.read(now_ns)))
     return [*effects, Notify(ReadySent(token, sent=True))]
 
 
@@ -99,13 +99,13 @@ def send_held(state: StreamState, flooding: Flooding, node: NodeId, now_ns: int)
     return effects
 
 
-def _tell(channel: Channel, message: VerifiedMessage, now_ns: int) -> list[Effect]:
+def _tell(channel: Channel, message: VerifiedMessage, wall_ns: int) -> list[Effect]:
     """Those in this node who listen."""
     effects: list[Effect] = []
     if channel.kept or channel.unordered:
-        effects.append(Notify(MessageTaken(message, 0, now_ns)))
+        effects.append(Notify(MessageTaken(message, 0, wall_ns)))
     if channel.subscribed:
-        effects.append(Notify(MessageArrived(message, 0, now_ns)))
+        effects.append(Notify(MessageArrived(message, 0, wall_ns)))
     if channel.subscribed or channel.unordered:
         effects.append(Delivered(message.id, 0, 0))
     return effects
