@@ -68,6 +68,7 @@ LOOK_S = 0.05
 WATCH_S = 1.0
 BACKUPS_MAX = 4  # of the checkpoint
 BESIDE = "writes beside"
+RESTORED_TEXT = "the checkpoint was restored from an old copy"
 RESTORED, ACCEPTED = "restored", "restored, and exactly once"
 
 
@@ -218,7 +219,8 @@ class Campaign:
             self._done[ACCEPTED] += 1
             shutil.rmtree(newest)
             return code == 0
-        if "the checkpoint was restored from an old copy" not in told:
+        # It says where to go on, which it has read in its checkpoint.
+        if not all(words in told for words in (RESTORED_TEXT, "with startingOffsets = {")):
             raise Failure(f"a driver with an older checkpoint ended so: {told}")
         self._done[RESTORED] += 1
         shutil.rmtree(self._checkpoint)

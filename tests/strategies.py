@@ -41,6 +41,7 @@ from shoal.protocols.streams.messages import (
     KeyHolders,
     Leave,
     Left,
+    NewStream,
     Open,
     Ping,
     Pong,
@@ -134,7 +135,16 @@ BY_TYPE: dict[type, st.SearchStrategy[Any]] = {
     FindHolders: st.builds(FindHolders, counts, stream_ids, node_ids),
     KeyHolders: st.builds(KeyHolders, counts, st.lists(contacts, max_size=HOLDERS_MAX).map(tuple)),
     Expect: st.builds(Expect, stream_ids, contacts),
-    KeepStreams: st.builds(KeepStreams, st.lists(stream_ids, min_size=1, max_size=4).map(tuple)),
+    KeepStreams: st.builds(
+        KeepStreams,
+        st.lists(
+            st.builds(
+                NewStream, stream_ids, st.none() | node_ids, st.none() | st.text(max_size=64)
+            ),
+            min_size=1,
+            max_size=4,
+        ).map(tuple),
+    ),
     FindStorage: st.builds(FindStorage, stream_ids),
     StorageNodes: st.builds(StorageNodes, stream_ids, st.lists(contacts, max_size=4).map(tuple)),
     Heads: st.builds(Heads, stream_ids, st.lists(heads, max_size=4).map(tuple)),

@@ -112,3 +112,14 @@ def test_libraries_write_lines_of_several_lines(caplog: pytest.LogCaptureFixture
         logging.getLogger(name).error(f"a callback failed\ntransport {number}")
     assert caplog.messages[0] == "a callback failed\ntransport 0"
     assert len(caplog.messages) == LINES_MAX
+
+
+def test_a_line_that_cannot_be_written_harms_nothing_but_itself(
+    log: tuple[logging.Logger, list[str]],
+) -> None:
+    others, written = log
+    for _ in range(LINES_MAX + 1):
+        say(others, 1, "%d peers", "no number")
+    assert written == ["%d peers"] * LINES_MAX
+    settle_logs(100)
+    assert written[-1] == "... and 1 more in the last minute, the last: %d peers"

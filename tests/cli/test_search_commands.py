@@ -16,7 +16,8 @@ from queue import SimpleQueue
 import pytest
 
 from shoal.base.ids import show_node_id
-from shoal.node import NetworkFile, Node
+from shoal.cli.search import gap_line
+from shoal.node import Gap, NetworkFile, Node
 from shoal.node.network_file import SearchSection
 from tests.cli.test_app import ends
 from tests.node.search import FAST
@@ -184,3 +185,8 @@ def test_a_node_without_search_is_told_what_to_add(
     assert ends("search", "x", "--config", str(tmp_path / "shoal.toml")) == 2
     complaint = "this node is not in the search network: add [search] to its file"
     assert complaint in capsys.readouterr().err
+
+
+def test_a_gap_of_a_watch_says_what_it_is() -> None:
+    assert gap_line(Gap(3, "slow-consumer")) == "3 documents came too fast"
+    assert "may be missing here" in gap_line(Gap(None, "lost"))

@@ -200,6 +200,22 @@ def test_a_slow_watcher_loses_the_oldest_and_is_told_so() -> None:
     asyncio.run(main())
 
 
+def test_a_watcher_is_told_that_something_may_be_missing() -> None:
+    async def main() -> None:
+        async with Watch(Door(), SPACE, "*", Sighting, queue_max=2) as events:
+            events.heard(Seen(document("a"), events, gap_before=True))
+            events.heard(Seen(document("b"), events))
+            assert (await anext(events)).gap_before == Gap(None, "lost")
+            assert (await anext(events)).gap_before is None
+            # What is dropped takes its mark along; how many were dropped says more.
+            for number in range(3):
+                events.heard(Seen(document(f"d{number}"), events, gap_before=number == 0))
+            assert (await anext(events)).gap_before == Gap(1, "slow-consumer")
+            assert (await anext(events)).gap_before is None
+
+    asyncio.run(main())
+
+
 def test_a_watch_is_entered_once_and_before_it_is_read() -> None:
     async def main() -> None:
         watch = Watch(Door(), SPACE, "*", Sighting, queue_max=2)

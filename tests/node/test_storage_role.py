@@ -9,8 +9,11 @@ from pathlib import Path
 from unittest import mock
 from uuid import UUID
 
+import msgspec
 import pytest
 
+from shoal.base.errors import HistoryUnavailable
+from shoal.base.ids import StreamId
 from shoal.base.units import S_NS
 from shoal.cli.gateway_opening import gauges_of
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
@@ -360,3 +363,61 @@ def test_a_key_in_a_folder_that_cannot_be_written_is_told(
     monkeypatch.setattr(Path, "write_text", refuse)
     starts(network)
     assert "made anew without a word: write create = false under [storage]" in caplog.text
+
+
+def test_streams_without_a_row_make_room_for_others(tmp_path: Path) -> None:
+    """Somebody joins streams in which nothing is ever published."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        few = mock.patch.object(storage_role, "ROWLESS_MAX", 3)
+        async with town.open("tracker"), town.open("one") as keeper:
+            assert keeper.storage is not None
+            streams = keeper.storage.streams
+            with few:
+                async with town.open() as alice:
+                    used = await alice.open_stream(STREAM)
+                    await used.publish(1)
+                    await until_stored(keeper, 1)
+                    for number in range(6):
+                        await alice.join(f"{STREAM}/{number}")
+                    last = f"{STREAM}/5"
+                    async with asyncio.timeout(20):
+                        while last not in streams:
+                            await asyncio.sleep(0.02)
+                    assert len(streams) == 4
+                    assert STREAM in streams  # it has a row
+                    assert keeper._streams is not None
+                    async with asyncio.timeout(20):
+                        while len(keeper._streams.streams) > 4:
+                            await asyncio.sleep(0.02)
+
+    run(main())
+
+
+def test_when_names_are_scarce_those_without_rows_are_used_again(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        async with town.open("tracker"), town.open("one") as keeper, town.open() as alice:
+            assert keeper.storage is not None
+            machine, store = keeper.storage.machine, keeper.storage.store
+            for number in range(3):
+                stream = await alice.open_stream(f"{STREAM}/{number}")
+                await stream.publish(number, durable=True)
+            few = msgspec.structs.replace(machine.config, streams_max=3)
+            quota = msgspec.structs.replace(machine.quota.quotas, names_max=3)
+            with (
+                mock.patch.object(machine, "config", few),
+                mock.patch.object(machine.quota, "quotas", quota),
+                mock.patch.object(store, "forget_empty", return_value=[]) as forget,
+            ):
+                another = await alice.open_stream(f"{STREAM}/another")
+                with pytest.raises(HistoryUnavailable, match="too-many-streams"):
+                    await another.publish("x", durable=True)
+                # Retention has let go of their rows.
+                forget.return_value = [StreamId(f"{STREAM}/{number}") for number in range(3)]
+                keeper.storage._looked_ns = 0
+                await another.publish("x", durable=True)
+                assert len(keeper.storage.streams) == 4  # they are kept still
+
+    run(main())

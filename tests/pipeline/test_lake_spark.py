@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.cli.lake import land_frames
+from shoal.cli.lake import LandingFailed, land_frames
 from shoal.pipeline import session
 from shoal.pipeline.lake.ddl import parse_ddl
 from shoal.pipeline.lake.land import Lake, land
@@ -86,7 +87,7 @@ def test_schemas_as_people_write_them(spark: SparkSession) -> None:
         parse_ddl(spark, "a b c")
 
 
-def test_a_driver_killed_after_the_commit_lands_nothing_twice(
+def test_a_driver_killed_after_the_commit_lands_nothing_twice_and_a_restored_one_says_so(
     spark: SparkSession,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -111,24 +112,37 @@ def test_a_driver_killed_after_the_commit_lands_nothing_twice(
             driver.wait()
     before = seqs(spark, lake)
     assert before == ([1, 3, 5], [2, 4])
+    shutil.copytree(checkpoint, tmp_path / "backup")
 
     write_files(files, [{"a": 4, "b": 2}, b"bad"])
     monkeypatch.setattr(session, "spark_session", lambda settings: nullcontext(spark))
-    land_frames(
-        lambda spark: stream_of(spark, str(files)),
-        table=lake.table,
-        checkpoint=checkpoint,
-        schema="b double",
-        once=True,
-        interval_s=1.0,
-        json=True,
-        master="local[2]",
-        more={},
-    )
+
+    def run_on() -> None:
+        land_frames(
+            lambda spark: stream_of(spark, str(files)),
+            table=lake.table,
+            checkpoint=checkpoint,
+            schema="b double",
+            once=True,
+            interval_s=1.0,
+            json=True,
+            master="local[2]",
+            more={},
+        )
+
+    run_on()
     said = [msgspec.json.decode(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["batch"], line["replayed"]) for line in said[:-1]] == [(1, True), (2, False)]
     assert (said[-1]["rows"], said[-1]["quarantined"]) == (1, 1)
-    assert seqs(spark, lake) == ([1, 3, 5, 6], [2, 4, 7])
+    landed = ([1, 3, 5, 6], [2, 4, 7])
+    assert seqs(spark, lake) == landed
+
+    write_files(files, [{"a": 5}])
+    shutil.rmtree(checkpoint)
+    shutil.copytree(tmp_path / "backup", checkpoint)
+    with pytest.raises(LandingFailed, match=r"batch 1 of query .* is older than the last one"):
+        run_on()
+    assert seqs(spark, lake) == landed
 
 
 def seqs(spark: SparkSession, lake: Lake) -> tuple[list[int], list[int]]:

@@ -16,6 +16,7 @@ SOURCE = '{"v":1,"stream":"0xab/city","p":{"0":{"log":"6f0c","seq":3}}}'
 def note(checkpoint: Path, batch: int, *lines: str) -> None:
     """As Spark writes it before a batch runs."""
     (checkpoint / "offsets").mkdir(exist_ok=True)
+    (checkpoint / "metadata").write_text('{"id":"q"}')
     (checkpoint / "offsets" / str(batch)).write_text("\n".join(("v1", *lines)))
 
 
@@ -39,24 +40,33 @@ def test_rows_have_one_digest_however_tasks_divide_them() -> None:
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
 def test_a_plan_is_read_where_spark_writes_it(tmp_path: Path, scheme: str) -> None:
     note(tmp_path, 3, '{"batchTimestampMs":1}', SOURCE, "-")
-    planned = planned_batch(f"{scheme}{tmp_path}/", 3)
+    planned = planned_batch(f"{scheme}{tmp_path}/", "q", 3)
     assert planned.source == f"{SOURCE}\n-"
     assert len(planned.plan) == 64
     note(tmp_path, 3, '{"batchTimestampMs":2}', SOURCE, "-")
-    again = planned_batch(f"{scheme}{tmp_path}", 3)
+    again = planned_batch(f"{scheme}{tmp_path}", "q", 3)
     assert (again.source == planned.source, again.plan == planned.plan) == (True, False)
 
 
 def test_long_offsets_are_compared_by_their_digest(tmp_path: Path) -> None:
     note(tmp_path, 0, "{}", "x" * (SOURCE_CHARS_MAX + 1))
-    assert planned_batch(str(tmp_path), 0).source.startswith("sha256:")
+    assert planned_batch(str(tmp_path), "q", 0).source.startswith("sha256:")
 
 
 @pytest.mark.parametrize("checkpoint", [None, "", "/nowhere", "nothing://there", "s3://"])
 def test_what_cannot_be_read_is_not_known(checkpoint: str | None) -> None:
-    assert planned_batch(checkpoint, 0) == PlannedBatch("", "")
+    assert planned_batch(checkpoint, "q", 0) == PlannedBatch("", "")
+
+
+def test_the_checkpoint_of_another_query_is_not_read(tmp_path: Path) -> None:
+    """A bare path is one of another file system for Spark, perhaps."""
+    note(tmp_path, 3, "{}", SOURCE)
+    assert planned_batch(str(tmp_path), "q", 3).source == SOURCE
+    assert planned_batch(str(tmp_path), "other", 3) == PlannedBatch()
+    (tmp_path / "metadata").unlink()
+    assert planned_batch(str(tmp_path), "q", 3) == PlannedBatch()
 
 
 def test_half_a_plan_is_none(tmp_path: Path) -> None:
     note(tmp_path, 0)
-    assert planned_batch(str(tmp_path), 0) == PlannedBatch()
+    assert planned_batch(str(tmp_path), "q", 0) == PlannedBatch()

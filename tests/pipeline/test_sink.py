@@ -317,6 +317,7 @@ def test_a_seal_says_what_the_batch_is_made_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"q"}')
     (tmp_path / "offsets" / "7").write_text('v1\n{}\n{"a":1}')
     bodies: list[bytes] = []
     answer = {"rows": 0, "replayed": True, "changed": True}

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from time import time_ns
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,7 @@ from shoal.base.errors import (
     HistoryIncomplete,
     HistoryUnavailable,
     NotFound,
+    NotPermitted,
     OffsetExpired,
     UsageError,
 )
@@ -23,7 +25,7 @@ from shoal.base.ids import StreamId
 from shoal.base.log_pages import UnheardNode
 from shoal.base.offsets import Offset, PartitionOffset, format_offset
 from shoal.base.units import S_NS
-from shoal.pipeline.sources import leases
+from shoal.pipeline.sources import client, leases
 from shoal.pipeline.sources.batch import BatchReader, RangePartition
 from shoal.pipeline.sources.client import RowsDamaged
 from shoal.pipeline.sources.filters import Pushed
@@ -309,6 +311,28 @@ def test_a_damaged_row_is_read_from_another_server_or_told(a: LogServer, b: LogS
     alone.options = options(a, failOnDataLoss="false")
     alone.run()
     assert alone.got == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
+def test_a_server_that_refuses_leases_is_told_of_once_and_read_all_the_same(
+    a: LogServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its API key may read, and not lease."""
+    a.append(signed(n) for n in range(3))
+    asked = client.LogServer.ask
+
+    def ask(self: client.LogServer, method: str, below: str, *more: Any, **query: Any) -> bytes:
+        if method == "PUT":
+            raise NotPermitted("key 1 may not lease")
+        return asked(self, method, below, *more, **query)
+
+    monkeypatch.setattr(client.LogServer, "ask", ask)
+    many = client.LogServers(options(a), patience_s=0.0)
+    for _ in range(3):
+        assert many.everywhere("PUT", "/lease", partition=0) == 0
+    assert len(many.heads()) == 1
+    many.close()
+    (line,) = caplog.messages
+    assert "refuses PUT /lease: key 1 may not lease" in line
 
 
 # Batches up to "latest"

@@ -251,7 +251,7 @@ def test_after_any_story_only_the_newest_live_session_goes_on(seed: int) -> None
         for _ in range(4):
             for each in alive:
                 each.claim(peers[0])
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.04)
         newest = max(alive, key=lambda each: each.credentials.session.number, default=None)
         for each in alive:
             assert replaced(each) or each is newest

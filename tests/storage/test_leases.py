@@ -136,3 +136,31 @@ def test_a_lease_costs_other_streams_nothing(tmp_path: Path) -> None:
     assert beside == without
     assert own == own_without
     assert max(sizes) <= MIB
+
+
+def test_a_lease_costs_others_nothing_in_a_store_that_grows_meanwhile(tmp_path: Path) -> None:
+    """A pass has come to what is leased, and goes on when the store is too large."""
+    config = StoreConfig(
+        retention=Retention(age_ns=10, size_bytes_max=MIB, rows_per_step=8),
+    )
+    left = []
+    for name, leases in (("a", False), ("b", True)):
+        with open_store(tmp_path / name, config) as store:
+            old = [message(n, content=b"x" * 900) for n in range(100)]
+            store.append(old, START_NS)
+            store.append([message(n, stream=OTHER) for n in range(40)], START_NS + 1)
+            if leases:
+                store.lease(lease(store.log, 0, S_NS), START_NS)
+                step = store.retain(START_NS + 11)
+                assert (step.removed, step.more, step.blocked) == (8, True, True)
+            young = [message(n, stream=OTHER, content=b"x" * 900) for n in range(100, 1_200)]
+            for at in range(0, len(young), 100):
+                store.append(young[at : at + 100], START_NS + 11)
+            while store.retain(START_NS + 11).more:
+                pass
+            store.check_invariants()
+            left.append(store.heads(OTHER, 0)[store.log])
+            own = store.heads(STREAM, 0)[store.log]
+            assert own.first > own.last, "all that is old went, leased or not"
+    assert left[1].first == left[0].first
+    assert 100 < left[0].first < left[0].last

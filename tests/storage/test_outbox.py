@@ -19,6 +19,7 @@ from shoal.identity import SeededEntropy
 from shoal.identity.stream_message import Position
 from shoal.storage.errors import (
     Fenced,
+    MissingBatches,
     NotAReplay,
     NotStaged,
     OutboxFull,
@@ -307,6 +308,15 @@ def test_an_older_batch_is_an_error_and_not_a_replay(box: Outbox) -> None:
         assert 'with startingOffsets = {"v":1,"p":{}}' in str(caught.value)
     assert box.query_state("q").source == '{"v":1,"p":{}}'
     assert stage(box, [b"new"], batch=6)
+
+
+def test_batches_that_are_missing_are_told(box: Outbox) -> None:
+    """An outbox that was restored from an old copy may lack rows that were never published."""
+    sealed_up_to(box, 5, Fingerprint(1, "d", "", '{"v":1,"p":{}}'))
+    with pytest.raises(MissingBatches, match=r"the last one .* is 5: the outbox was restored"):
+        stage(box, [b"new"], batch=7)
+    with pytest.raises(MissingBatches, match=r'ended at {"v":1,"p":{}}'):
+        box.seal("q", 1, 7, [], NOW_NS)
 
 
 @pytest.mark.parametrize(

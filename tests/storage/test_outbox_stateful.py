@@ -22,7 +22,14 @@ from shoal.base.units import MS_NS, S_NS
 from shoal.identity import SeededEntropy
 from shoal.identity.stream_message import Position
 from shoal.storage.config import StoreConfig
-from shoal.storage.errors import Fenced, NotAReplay, NotStaged, OutboxFull, OutboxTooSmall
+from shoal.storage.errors import (
+    Fenced,
+    MissingBatches,
+    NotAReplay,
+    NotStaged,
+    OutboxFull,
+    OutboxTooSmall,
+)
 from shoal.storage.outbox import Outbox
 from shoal.storage.outbox_types import Attempt, ChunkPlace, OutboxConfig, Sending
 
@@ -128,8 +135,9 @@ class OutboxLife(RuleBasedStateMachine):
             with pytest.raises(Fenced, match=f"this is epoch {epoch}"):
                 self.outbox.stage(at, groups, self.now_ns)
             return
-        if batch < model.batch or model.given_up == (epoch, batch):
-            with pytest.raises((NotAReplay, Fenced), match=r"older than|was given up"):
+        wrong = batch < model.batch or 0 <= model.batch < batch - 1
+        if wrong or model.given_up == (epoch, batch):
+            with pytest.raises((NotAReplay, MissingBatches, Fenced)):
                 self.outbox.stage(at, groups, self.now_ns)
             return
         others = [p for p in self.staged if p[:4] == place[:4] and p != place]
@@ -179,6 +187,10 @@ class OutboxLife(RuleBasedStateMachine):
         fingerprint = Fingerprint(self.rows, "digest") if other else model.fingerprint
         if batch < model.batch or (batch == model.batch and fingerprint != model.fingerprint):
             with pytest.raises(NotAReplay, match="new checkpoint"):
+                self.outbox.seal(query, epoch, batch, wanted, self.now_ns, fingerprint)
+            return
+        if 0 <= model.batch < batch - 1:
+            with pytest.raises(MissingBatches, match="restored from an old copy"):
                 self.outbox.seal(query, epoch, batch, wanted, self.now_ns, fingerprint)
             return
         if model.given_up == (epoch, batch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +23,7 @@ from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNod
 from shoal.protocols.streams.history.sync import StorageSync
 from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.quotas import NameQuota
 from shoal.storage.config import DEFAULTS, StoreConfig
 from shoal.storage.disk import StoreDisk
 from shoal.storage.store import Store
@@ -48,6 +49,8 @@ class StorageHost(FakeHost):
         permits: Permits = lambda _: False,
         signed: Callable[[Verify], bool] = is_signed,
         trackers: Sequence[NodeId] = (),
+        quota: NameQuota | None = None,
+        kept: Container[StreamId] = (),
         holds: Callable[[StreamId], bool] | None = None,
     ) -> None:
         """`signed` checks signatures: with topics they are real ones."""
@@ -73,6 +76,8 @@ class StorageHost(FakeHost):
             self.sync.missed,
             self.sync.stored,
             lambda peer: peer in trackers,
+            lambda stream: stream in kept,
+            quota,
             holds=holds,
             replicas=self.sync.replicas,
         )

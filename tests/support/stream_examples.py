@@ -27,6 +27,7 @@ from shoal.protocols.streams.messages import (
     KeyHolders,
     Leave,
     Left,
+    NewStream,
     Open,
     Ping,
     Pong,
@@ -71,7 +72,9 @@ EXAMPLES: dict[str, Any] = {
     "signalled": Signalled(STREAM, ALICE, b"call me"),
     "find-holders": FindHolders(7, STREAM, CAROL),
     "key-holders": KeyHolders(7, (Contact(ALICE, ("ws://a:1",)), Contact(BOB))),
-    "keep-streams": KeepStreams((STREAM, StreamId("straße"))),
+    "keep-streams": KeepStreams(
+        (NewStream(STREAM), NewStream(StreamId("straße"), ALICE, "203.0.113.0/24"))
+    ),
     "expect": Expect(STREAM, Contact(ALICE, ("ws://a:1",))),
     "find-storage": FindStorage(STREAM),
     "storage-nodes": StorageNodes(STREAM, (Contact(ALICE, ("ws://a:1",)), Contact(BOB))),

@@ -39,7 +39,7 @@ class _Kind:
             self.last.levelno,
             "... and %d more in the last minute, the last: %s",
             self.count - LINES_MAX,
-            self.last.getMessage().partition("\n")[0],
+            self.last.msg,
             extra={_SUMMARY: True},
         )
 
@@ -66,10 +66,11 @@ class LogLimit(logging.Filter):
         kind = self._kinds.setdefault(key, _Kind(record.created))
         kind.count += 1
         if self._escape:
-            record.msg, record.args = _escaped(record.getMessage()), None
+            record.msg, record.args = _escaped(_text_of(record)), None
         if kind.count <= LINES_MAX:
             return True
-        record.exc_info = None  # the frames of a traceback would stay in memory
+        # Nothing else of it stays in memory: no frames of a traceback, no connections.
+        record.msg, record.args, record.exc_info = _text_of(record).partition("\n")[0], None, None
         kind.last = record
         return False
 
@@ -104,6 +105,14 @@ def settle_logs(now_s: float) -> None:
     """Write how many lines were left out in minutes that are over; called now and then."""
     for limit in list(_limits):
         limit.settle(now_s)
+
+
+def _text_of(record: logging.LogRecord) -> str:
+    """The text of a line; one that cannot be put together must not end what wrote it."""
+    try:
+        return record.getMessage()
+    except Exception:
+        return str(record.msg)
 
 
 def _escaped(text: str) -> str:

@@ -11,7 +11,13 @@ import typer
 
 from shoal.base.errors import ShoalError, UsageError
 from shoal.cli.progress import show_duration
-from shoal.cli.spark import Environment, SourceOption, environment_settings, source_options
+from shoal.cli.spark import (
+    Environment,
+    SourceOption,
+    environment_settings,
+    reason_of,
+    source_options,
+)
 
 # Imported inside the commands: Arrow, Delta and Spark, which `--help` can do without.
 
@@ -217,9 +223,9 @@ def _wait(query: PatientQuery) -> None:
     try:
         query.wait()
     except StreamingQueryException as error:
-        first_line = str(error).strip().split("\n")[0]
         raise LandingFailed(
-            f"{first_line}; what has landed stays, and the same command goes on from there"
+            f"{reason_of(error)}; what has landed stays, and the same command goes on from there"
+            " when that is mended"
         ) from error
 
 

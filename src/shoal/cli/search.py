@@ -16,7 +16,7 @@ from shoal.cli.serve import run_until_stopped
 from shoal.cli.waiting import waiting
 
 if TYPE_CHECKING:
-    from shoal.node import FoundDocument, Node
+    from shoal.node import FoundDocument, Gap, Node
 
 Query = Annotated[
     str,
@@ -90,7 +90,7 @@ async def _watch(query: str, config: Path, count: int | None, as_json: bool) -> 
         seen = 0
         async for event in events:
             if event.gap_before is not None and not as_json:
-                print(f"{event.gap_before.count} documents came too fast", file=sys.stderr)
+                print(gap_line(event.gap_before), file=sys.stderr)
             print(event.as_json().decode() if as_json else shown(event), flush=True)
             seen += 1
             if seen == count:
@@ -106,6 +106,13 @@ async def joined_node(config: Path) -> AsyncIterator[Node]:
         async with waiting("to be taken into the search network"):
             await node.measure.size()
         yield node
+
+
+def gap_line(gap: Gap) -> str:
+    """What a watch may have missed, for people."""
+    if gap.count is not None:
+        return f"{gap.count} documents came too fast"
+    return "documents may be missing here: nodes that had the query are gone"
 
 
 def shown(found: FoundDocument) -> str:

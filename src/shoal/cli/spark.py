@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,8 @@ Environment = Annotated[
         show_default=False,
     ),
 ]
+OWN_ERROR = re.compile(r"\bshoal\.[\w.]+: (.+)")
+"""The last line of a traceback."""
 SourceOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -36,6 +39,14 @@ def environment_settings(environment: Path | None) -> dict[str, str]:
     if not environment.is_file():
         raise UsageError(f"no file {environment}: `shoal pipeline package {environment}` makes it")
     return archive_settings(str(environment))
+
+
+def reason_of(error: Exception) -> str:
+    """Why a query ended, in one line: our own error if it is one. It has come through Spark as the
+    text of a traceback, between those of Java."""
+    lines = str(error).strip().split("\n")
+    ours = [found[1] for line in lines if (found := OWN_ERROR.search(line))]
+    return ours[0] if ours else lines[0]
 
 
 def source_options(given: list[str]) -> dict[str, str]:

@@ -14,7 +14,13 @@ import msgspec
 import typer
 
 from shoal.base.errors import ShoalError, UsageError
-from shoal.cli.spark import Environment, SourceOption, environment_settings, source_options
+from shoal.cli.spark import (
+    Environment,
+    SourceOption,
+    environment_settings,
+    reason_of,
+    source_options,
+)
 
 # Imported inside the functions: Spark, which `--help` can do without.
 
@@ -234,9 +240,9 @@ def _check(live: Live) -> None:
     try:
         live.check()
     except StreamingQueryException as error:
-        first_line = str(error).strip().split("\n")[0]
         raise PipelineFailed(
-            f"{first_line}; what is published stays, and the same command goes on from there"
+            f"{reason_of(error)}; what is published stays, and the same command goes on from there"
+            " when that is mended"
         ) from error
 
 

@@ -246,7 +246,8 @@ class Logs:
                 if partition < PARTITIONS_MAX  # the keys of encrypted streams are no content
             }
             kept = bool(held) or self._keeps(stream)
-            known = bool(heads) or self._names(stream)
+            had = any(head.last for at in heads.values() for head in at.logs.values())
+            known = had or self._names(stream)
             node = show_node_id(self._node)
             return json_answer(StreamHeads(node, store.log, kept, known, held, unheard))
 

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import show_node_id
+from shoal.base.units import seconds
 from shoal.gateway.feeds import Feeds
 from shoal.gateway.mqtt.bridge import Bridge
 from shoal.gateway.publishing import Publishing
@@ -215,6 +216,11 @@ def _storage(disk: StoreDisk) -> Iterator[Metric]:
         problem = True
     else:
         yield GaugeMetricFamily("shoal_storage_messages", "Messages kept.", value=info.messages)
+        yield GaugeMetricFamily(
+            "shoal_storage_uncertain_seconds",
+            "By how much the clock is ahead of the time that retention goes by.",
+            value=seconds(disk.store.uncertain_ns),
+        )
         yield GaugeMetricFamily(
             "shoal_storage_size_bytes", "What they take in the store.", value=info.size_bytes
         )

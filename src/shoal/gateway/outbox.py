@@ -41,6 +41,7 @@ from shoal.gateway.bodies import read_body, read_json
 from shoal.gateway.routes import BINARY, JSON, Body, Parameter, Route
 from shoal.storage.errors import (
     Fenced,
+    MissingBatches,
     NotAReplay,
     NotStaged,
     OutboxFull,
@@ -225,6 +226,7 @@ class _Explained:
 _STATUS: tuple[tuple[type[Exception], type[web.HTTPException]], ...] = (
     (Fenced, web.HTTPConflict),
     (NotAReplay, web.HTTPConflict),
+    (MissingBatches, web.HTTPConflict),
     (NotStaged, web.HTTPPreconditionFailed),
     (NotPermitted, web.HTTPForbidden),
     (UsageError, web.HTTPBadRequest),

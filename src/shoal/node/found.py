@@ -57,7 +57,8 @@ class Sighting(FoundDocument, frozen=True, kw_only=True):
     """What a standing query has met."""
 
     gap_before: Gap | None = None
-    """Some before this one were lost, since the application did not keep up."""
+    """Some before this one were lost, since the application did not keep up; or may have been,
+    since nodes that had the query are gone."""
 
 
 class FoundData(AnyFound, frozen=True, kw_only=True):
@@ -77,7 +78,8 @@ class DataSighting(FoundData, frozen=True, kw_only=True):
     """What a standing query of a space has met."""
 
     gap_before: Gap | None = None
-    """Some before this one were lost, since the application did not keep up."""
+    """Some before this one were lost, since the application did not keep up; or may have been,
+    since nodes that had the query are gone."""
 
 
 F = TypeVar("F", bound=AnyFound)

@@ -137,6 +137,18 @@ class Memberships:
         membership.kept = True
         self._host.command(self.machine, self._join(stream, None, keep=True))
 
+    def unkeep(self, stream: StreamId) -> None:
+        """The storage role does not keep it any more."""
+        membership = self.joined.get(stream)
+        if membership is not None and membership.kept:
+            membership.kept = False
+            self._tasks.start(self._exit(stream, membership, None))
+
+    def has_neighbours(self, stream: StreamId) -> bool:
+        """Whether anybody else is in a stream, as far as this node sees."""
+        state = None if self._machine is None else self._machine.streams.get(stream)
+        return state is not None and bool(state.channel.active)
+
     async def exit(self, stream: StreamId, subscription: Subscription) -> None:
         """A subscription ends."""
         membership = self.joined.get(stream)
@@ -246,8 +258,8 @@ class Memberships:
         tracker = self.machine.trackers.ring.order(stream)[0].node
         if problem:
             return (
-                f"{stream}: tracker {show_node_id(tracker)} cannot find out within"
-                f" {JOIN_TIMEOUT_S:g} s what this node may do: {problem}"
+                f"{stream}: tracker {show_node_id(tracker)} does not take this node in within"
+                f" {JOIN_TIMEOUT_S:g} s: {problem}"
             )
         undialled = self._host.dial_problem(tracker)
         return (

@@ -139,6 +139,10 @@ class StorageSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain: bool = False
     """Keep nothing new, and answer no readers: the other storage nodes copy what is here, after
     which this one may go."""
+    streams_of_key_max: Annotated[int, Meta(ge=1)] | None = None
+    streams_of_prefix_max: Annotated[int, Meta(ge=1)] | None = None
+    """Streams that are kept here because one key, or one address prefix, wanted it, where the
+    settings say "*"; None: the machine's own."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -215,6 +219,10 @@ class TrackerSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     degree: Annotated[int, Meta(ge=3, le=DEGREE_MAX)] = DEGREE_DEFAULT
     policy: Literal["random", "aware"] = "random"
     """How links are chosen: blindly, or by the round trips that nodes measure."""
+    streams_of_key_max: Annotated[int, Meta(ge=1)] | None = None
+    streams_of_prefix_max: Annotated[int, Meta(ge=1)] | None = None
+    """Streams that one key, or the nodes of one address prefix, may begin here; None: the machine's
+    own. Links from this machine or a private network count by their keys alone."""
 
 
 class NetworkFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

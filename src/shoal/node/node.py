@@ -117,6 +117,7 @@ class Node(Searching):
         """Whether the time of day of this node can be believed."""
         self._session = session
         self.host.on_replaced.append(self._session_replaced)
+        parts.peers.prefix_of = self.host.prefix_of
         self._streams: StreamNode | None = parts.streams
         self._signaller = parts.signaller
         self._history: NodeHistory | None = None
@@ -206,7 +207,8 @@ class Node(Searching):
         self.addresses = await self.host.open(transports, self.network.node.listen)
         if self.storage is not None:
             self._memberships.entering = self.storage.keep
-            self.storage.start(self.host, None if self._streams is None else self._memberships.keep)
+            members = None if self._streams is None else self._memberships
+            self.storage.start(self.host, members)
         if self._publishing is not None:
             if self.network.node.key is not None and self.home == self.id:
                 self._publishing.unkept.open(unkept_path(self.network.path(self.network.node.key)))
@@ -394,7 +396,7 @@ class Node(Searching):
         return topic
 
     async def topic(self, cid: AnyCid) -> Topic:
-        """Somebody's durable topic, or our own, by its CID. Of our own, others are told again."""
+        """Somebody's durable topic, or our own, by its CID."""
         id = cid_of_any("cid", cid)
         found = await self.topics.find(id)
         return Topic(self.topics, id, found)

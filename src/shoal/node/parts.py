@@ -7,13 +7,13 @@ from functools import partial
 from random import Random
 
 from shoal.base.errors import ConfigError
-from shoal.base.ids import StreamId
+from shoal.base.ids import NodeId, StreamId
 from shoal.identity import Entropy, PrivateKey
 from shoal.kernel.codec import Codec
 from shoal.kernel.contact import Contact
 from shoal.kernel.disk import Disk
 from shoal.kernel.machine import Machine
-from shoal.node.network_file import NetworkFile
+from shoal.node.network_file import NetworkFile, TrackerSection
 from shoal.node.outbox_role import OutboxRole
 from shoal.node.partitions import Partitions
 from shoal.node.registry_role import RegistryRole
@@ -24,6 +24,7 @@ from shoal.node.topic_logs import TopicLogs
 from shoal.node.topic_role import TopicRole
 from shoal.protocols.search.messages import Match
 from shoal.protocols.streams.access import AccessTable
+from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.wire import HistoryCodec
 from shoal.protocols.streams.keys.machine import KeyExchange
@@ -32,6 +33,7 @@ from shoal.protocols.streams.keys.vicinity import StreamVicinity
 from shoal.protocols.streams.keys.wire import KeysCodec
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.peer_clocks import PeerClocks
+from shoal.protocols.streams.quotas import PrefixOf
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.signalling import Signaller, SignalRelay
@@ -39,6 +41,17 @@ from shoal.protocols.streams.topology import TopologyPolicy
 from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.storage.disks import DisksBySlot
+
+
+class Peers:
+    """What machines may ask about peers, whose links only the host has; it is made after them."""
+
+    def __init__(self) -> None:
+        self.prefix_of: PrefixOf = lambda peer: None
+
+    def __call__(self, peer: NodeId) -> str | None:
+        """The address prefix of a peer's link."""
+        return self.prefix_of(peer)
 
 
 class Parts:
@@ -58,6 +71,7 @@ class Parts:
         self.terms = Terms(network) if registry is None else registry.terms
         self.partitions = Partitions(self.terms.partitions)
         self._registry = registry
+        self.peers = Peers()
         self.machines: list[Machine] = []
         self.wanted_back: dict[type, Machine] = {}
         """What goes back to the machine that sent it, if it never leaves."""
@@ -78,14 +92,26 @@ class Parts:
         self.machines.append(self.clocks)
         if network.tracker is not None:
             policy = partial(_make_policy, self.terms, rng.getrandbits(64))
-            self.tracker = Tracker(policy, storage_of=self.terms.storage_of, access=self._table())
+            self.tracker = Tracker(
+                policy,
+                _tracker_config(network.tracker),
+                self.terms.storage_of,
+                self._table(),
+                self.peers,
+            )
             self.machines += [self.tracker, SignalRelay(self.tracker.streams)]
         trackers = self.terms.trackers(Contact(key.address))
         if trackers:
             self._add_streams(key, entropy, rng, trackers)
         if network.storage is not None:
             role = StorageRole(
-                self.terms, network.storage, key.address, entropy, self._table(), trackers
+                self.terms,
+                network.storage,
+                key.address,
+                entropy,
+                self._table(),
+                trackers,
+                self.peers,
             )
             self._add_storage(role)
             if network.storage.topics:
@@ -159,6 +185,14 @@ def _pinned(terms: Terms, own: Contact) -> list[Contact]:
     """Whose clocks count: trackers and storage nodes that are named by their ids."""
     contacts = [*terms.trackers(own), *terms.storage_nodes]
     return list({contact.node: contact for contact in contacts}.values())
+
+
+def _tracker_config(section: TrackerSection) -> TrackerConfig:
+    defaults = TrackerConfig()
+    return TrackerConfig(
+        streams_of_key_max=section.streams_of_key_max or defaults.streams_of_key_max,
+        streams_of_prefix_max=section.streams_of_prefix_max or defaults.streams_of_prefix_max,
+    )
 
 
 def _make_policy(terms: Terms, seed: int, stream: StreamId) -> TopologyPolicy:

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.base.ids import NodeId, StreamId, parse_stream_id, show_node_id
+from shoal.base.errors import ShoalError
+from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.log_pages import UnheardNode
 from shoal.base.units import S_NS
 from shoal.identity import Entropy
@@ -25,11 +27,12 @@ from shoal.identity.topics.cid import Cid, show_cid
 from shoal.identity.topics.descriptors import EventDescriptor, TopicDescriptor
 from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
+from shoal.node.memberships import Memberships
 from shoal.node.network_file import ANY_STREAM, NetworkFile, StorageSection
 from shoal.node.terms import Terms
 from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import MessageTaken
-from shoal.protocols.streams.history.config import LATE_MS
+from shoal.protocols.streams.history.config import LATE_MS, StorageConfig
 from shoal.protocols.streams.history.kept import is_topic
 from shoal.protocols.streams.history.messages import CompareStream, StreamsCompared
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
@@ -38,7 +41,9 @@ from shoal.protocols.streams.history.sync import (
     FollowStream,
     StorageSync,
     StreamListed,
+    UnfollowStream,
 )
+from shoal.protocols.streams.quotas import NameQuota, PrefixOf, Quotas
 from shoal.protocols.topics.state import is_allowed
 from shoal.runtime import RuntimeHost
 from shoal.storage.config import Retention, StoreConfig
@@ -53,9 +58,11 @@ DAY_NS = 24 * 3600 * S_NS
 GIGABYTE = 1_000_000_000
 COMPARE_S = 5.0  # a reader of the HTTP log waits so long for other storage nodes
 MARKER_SUFFIX = ".stores"  # beside the keystore: the folders in which its key has had a store
+ROWLESS_MAX = 10_000  # streams kept of which nothing is stored: a few kilobytes of memory each
+LOOKED_THROUGH = 256  # names, or streams, that are looked at for one that can go
+SCARCE = 10  # less than one name in so many is left
+LOOK_NS = 1 * S_NS  # between such looks
 KNOWN_MAX = 10_000  # streams of which it is remembered whether they are kept
-
-Join = Callable[[StreamId], None]
 
 
 class StorageRole:
@@ -69,6 +76,7 @@ class StorageRole:
         entropy: Entropy,
         access: AccessTable | None = None,
         trackers: Sequence[Contact] = (),
+        prefix_of: PrefixOf = lambda peer: None,
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
         self.store = open_store(terms.network, section, entropy)
@@ -94,9 +102,14 @@ class StorageRole:
             missed=self.sync.missed,
             holds=self.holds,
             replicas=self.sync.replicas,
-            took=self.sync.stored,
+            took=self._took,
             is_tracker={contact.node: None for contact in trackers}.__contains__,
+            is_kept=self.streams.__contains__,
+            quota=NameQuota(_quotas(section), self._names_used, prefix_of),
         )
+        self._rowless: dict[StreamId, None] = {}  # of those, the ones of which nothing is stored
+        self._others = 0  # names that the store has beside those of our streams
+        self._looked_ns = 0  # when the store was last asked for names without rows
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}
@@ -105,7 +118,7 @@ class StorageRole:
         self._topics: dict[Cid, TopicDescriptor] = {}
         self._compared = asyncio.Event()
         self._host: RuntimeHost | None = None
-        self._join: Join | None = None
+        self._members: Memberships | None = None
 
     @property
     def machines(self) -> tuple[Machine, ...]:
@@ -203,9 +216,9 @@ class StorageRole:
 
     # Life
 
-    def start(self, host: RuntimeHost, join: Join | None) -> None:
-        """The host runs: keep what is to be kept. `join` takes the node into a stream."""
-        self._host, self._join = host, join
+    def start(self, host: RuntimeHost, members: Memberships | None) -> None:
+        """The host runs: keep what is to be kept. Members take the node into streams."""
+        self._host, self._members = host, members
         host.listeners.append(self._notified)
         host.readiness.add("storage", self._check)
         beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
@@ -218,15 +231,65 @@ class StorageRole:
         held = [stream for stream, _ in self.store.places()]
         for stream in [*self._named, *held, *self._terms.streams]:
             self.keep(stream)
+        self._others = sum(stream not in self.streams for stream in dict.fromkeys(held))
 
-    def keep(self, stream: StreamId) -> None:
-        """Keep a stream from now on, if its settings name this node."""
+    def keep(self, stream: StreamId, *, for_good: bool = True) -> None:
+        """Keep a stream from now on, if its settings name this node; or until others need the room,
+        as long as nothing of it is stored."""
         if stream in self.streams or not self.keeps(stream) or self._host is None or self.drains:
             return
         self.streams[stream] = None
+        if not for_good:
+            self._rowless[stream] = None
+            self._make_room()
         self._host.command(self.sync, FollowStream(stream))
-        if self._join is not None:
-            self._join(stream)
+        if self._members is not None:
+            self._members.keep(stream)
+
+    def _make_room(self) -> None:
+        """Of streams without a row only so many are kept: those that nobody else is in go first,
+        then those that came first."""
+        if len(self._rowless) <= ROWLESS_MAX:
+            return
+        members, oldest = self._members, list(islice(self._rowless, LOOKED_THROUGH))
+        alone = [s for s in oldest if members is None or not members.has_neighbours(s)]
+        stream = (alone or oldest)[0]
+        with suppress(ShoalError):  # the disk fails: then it stays
+            if self.store.stream_heads(stream):  # they came from another storage node
+                del self._rowless[stream]
+            else:
+                self._part(stream)
+
+    def _part(self, stream: StreamId) -> None:
+        """Keep a stream no more of which nothing is stored."""
+        assert self._host is not None  # or it would not be kept
+        del self.streams[stream], self._rowless[stream]
+        self.machine.quota.release(stream)
+        self._host.command(self.sync, UnfollowStream(stream))
+        if self._members is not None:
+            self._members.unkeep(stream)
+
+    def _names_used(self) -> int:
+        """How many streams have a name that others cannot have. When few are left, the store
+        forgets those of which retention has left nothing."""
+        used = len(self.streams) - len(self._rowless) + self._others
+        if self._host is None or SCARCE * used < (SCARCE - 1) * self.machine.config.streams_max:
+            return used
+        now_ns = self._host.now_ns()
+        if now_ns - self._looked_ns >= LOOK_NS:
+            self._looked_ns = now_ns
+            with suppress(ShoalError):  # the disk fails: whoever stores something hears of it
+                for stream in self.store.forget_empty(LOOKED_THROUGH):
+                    self.machine.quota.release(stream)
+                    if stream in self.streams:
+                        self._rowless[stream] = None
+                    else:
+                        self._others -= 1
+        return len(self.streams) - len(self._rowless) + self._others
+
+    def _took(self, id: MessageId) -> None:
+        self._rowless.pop(id.stream, None)
+        self.sync.stored(id)
 
     def follow_topic(self, id: Cid, topic: TopicDescriptor) -> None:
         """The events of a topic are appended to the store: follow its other storage nodes."""
@@ -272,12 +335,23 @@ class StorageRole:
                 self._host.command(self.machine, KeepMessage(event.message))
         elif type(event) is StreamsCompared:
             self._compared.set()
-        elif type(event) in (StreamWanted, StreamListed):
+        elif type(event) is StreamListed:
             self.keep(event.stream)
+        elif type(event) is StreamWanted:
+            self.keep(event.stream, for_good=False)
 
     def _permits(self, event: EventDescriptor) -> bool:
         topic = self._topics.get(event.topic)
         return topic is not None and is_allowed(topic, event)
+
+
+def _quotas(section: StorageSection) -> Quotas:
+    defaults = StorageConfig().quotas
+    return Quotas(
+        defaults.names_max,
+        section.streams_of_key_max or defaults.per_key,
+        section.streams_of_prefix_max or defaults.per_prefix,
+    )
 
 
 def open_store(network: NetworkFile, section: StorageSection, entropy: Entropy) -> Store:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from shoal.base.errors import UsageError
 from shoal.node.found import AnyFound, found_as
-from shoal.node.messages import SLOW, Gap
+from shoal.node.messages import LOST, SLOW, Gap
 from shoal.node.search import NodeSearch, Token
 from shoal.protocols.search.commands import Seen, Unwatch, WatchDocuments
 from shoal.protocols.search.spaces import Space
@@ -23,7 +23,8 @@ S = TypeVar("S", bound=AnyFound)
 class Watch(Token, Generic[S]):
     """Iterates over documents that were put since it was entered as a context, until its end. Made
     by Node.watch. A consumer that falls behind loses the oldest, and is told so: the next one has
-    `gap_before`."""
+    `gap_before`. So has the next one after nodes that had the query were lost: what is kept in the
+    network was searched for again, what only passes by may be missing."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Watch(Token, Generic[S]):
         self._sighting = sighting
         self._queue: deque[Seen] = deque()
         self._missed = 0
+        self._lost = False
         self._begun = False
         self._closed = False
         self._wake = asyncio.Event()
@@ -79,8 +81,10 @@ class Watch(Token, Generic[S]):
             self._wake.clear()
             await self._wake.wait()
         missed, self._missed = self._missed, 0
-        gap = Gap(missed, SLOW) if missed else None
-        return found_as(self._sighting, self._queue.popleft().document, gap_before=gap)
+        seen = self._queue.popleft()
+        lost, self._lost = self._lost or seen.gap_before, False
+        gap = Gap(missed, SLOW) if missed else Gap(None, LOST) if lost else None
+        return found_as(self._sighting, seen.document, gap_before=gap)
 
     # What the machine says
 
@@ -88,7 +92,8 @@ class Watch(Token, Generic[S]):
         if type(event) is not Seen or self._closed:
             return
         if len(self._queue) >= self.queue_max:
-            self._queue.popleft()
+            dropped = self._queue.popleft()
+            self._lost = self._lost or dropped.gap_before
             self._missed += 1
         self._queue.append(event)
         self._wake.set()

@@ -13,14 +13,22 @@ import hashlib
 import logging
 from typing import NamedTuple
 
+import msgspec
+
+from shoal.base.errors import UsageError
 from shoal.base.outbox_requests import SOURCE_CHARS_MAX
 
 DIGEST_BYTES = 32
 MODULUS = 1 << 8 * DIGEST_BYTES
+METADATA_BYTES_MAX = 4096
 PLAN_BYTES_MAX = 4 << 20  # a hundred sources with all their partitions
 HEAD_LINES = 2  # the format of Spark's note, and watermark, time and settings of the batch
 
 log = logging.getLogger("shoal.pipeline")
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    id: str
 
 
 class PlannedBatch(NamedTuple):
@@ -50,17 +58,22 @@ def shown_digest(total: int) -> str:
     return f"{total % MODULUS:0{2 * DIGEST_BYTES}x}"
 
 
-def planned_batch(checkpoint: str | None, batch: int) -> PlannedBatch:
-    """What a checkpoint says of a batch; empty if it cannot be read from here."""
+def planned_batch(checkpoint: str | None, query: str, batch: int) -> PlannedBatch:
+    """What the checkpoint of a query says of a batch; empty if it cannot be read from here."""
     if not checkpoint:
         return PlannedBatch()
     from shoal.pipeline.reading import resolve_folder
 
     try:
-        system, folder, _ = resolve_folder(checkpoint.removeprefix("file:"))
-        with system.open_input_stream(f"{folder.rstrip('/')}/offsets/{batch}") as file:
+        system, path, _ = resolve_folder(checkpoint.removeprefix("file:"))
+        folder = path.rstrip("/")
+        with system.open_input_stream(f"{folder}/metadata") as file:
+            of = msgspec.json.decode(file.read(METADATA_BYTES_MAX), type=_Metadata).id
+        if of != query:  # a bare path may be one of another file system for Spark
+            raise UsageError(f"it is the checkpoint of query {of}")
+        with system.open_input_stream(f"{folder}/offsets/{batch}") as file:
             raw: bytes = file.read(PLAN_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:  # Arrow's and ours are ValueErrors
+    except (OSError, ValueError) as error:  # Arrow's, msgspec's and ours are ValueErrors
         log.info(
             "the plan of batch %d cannot be read from %s (%s): a replay is known by its rows only",
             batch,

@@ -63,10 +63,14 @@ from shoal.runtime.room import Room
 from shoal.runtime.timers import Timers
 from shoal.runtime.unsent import WantedBack
 from shoal.runtime.verifier import Verifier
+from shoal.transport.origins import prefix_of
 from shoal.transport.port import Frame, Link, Listener, Transport
 
 SIMULTANEOUS_NS = 5 * S_NS  # two dials this close together were meant at the same time
 SESSIONS = 254  # the number of the protocol in which sessions of one key are shown to each other
+SESSION_SHOWN_NS = 1 * S_NS
+"""A peer may show us an older session of ours this often: its signature is checked on the event
+loop, and an answer goes out. One with a higher number that is not ours ends the link sooner."""
 SESSION_ALIVE_NS = 10 * S_NS
 """A session that has answered counts as alive for this long: three pauses between two dials."""
 MALFORMED_MAX = 16  # messages that make no sense, before we stop listening to a peer
@@ -122,6 +126,8 @@ class RuntimeHost(Host):
         self._malformed: dict[NodeId, int] = {}
         self._alive_s: dict[NodeId, float] = {}
         """When the session that a peer's link is of said that it is alive."""
+        self._shown_s: dict[NodeId, float] = {}
+        """When a peer last showed us an older session of our own key."""
         self._older_told = False
         self._verifier = Verifier(self._verified)
         self._disk = (
@@ -250,6 +256,12 @@ class RuntimeHost(Host):
         link = self.connections.get(peer)
         for each in () if link is None else self._pairs.readable(link):
             each.pause_reading() if paused else each.resume_reading()
+
+    def prefix_of(self, peer: NodeId) -> str | None:
+        """Which part of the Internet a peer's link comes from; None: nobody can say, or it is of no
+        use to tell strangers apart."""
+        link = self.connections.get(peer)
+        return None if link is None else prefix_of(link.address)
 
     # Links: what a transport tells
 
@@ -447,6 +459,8 @@ class RuntimeHost(Host):
         known = self.session.number if self.newer_session is None else self.newer_session.number
         if not self.session.number or shown.number in (self.session.number, known):
             return
+        if shown.number < self.session.number and not self._may_show_older(peer):
+            return
         if not shown.is_signed_by(self.node):
             self._reject(peer, "not-our-session")
         elif shown.number < self.session.number:
@@ -461,6 +475,13 @@ class RuntimeHost(Host):
                 )
         elif shown.number > known:
             self._session_replaced(shown)
+
+    def _may_show_older(self, peer: NodeId) -> bool:
+        now_s, last_s = self._loop.time(), self._shown_s.get(peer)
+        if last_s is not None and now_s - last_s < seconds(SESSION_SHOWN_NS):
+            return False
+        self._shown_s[peer] = now_s
+        return True
 
     def _session_replaced(self, newer: SessionRecord) -> None:
         first, self.newer_session = self.newer_session is None, newer
@@ -518,6 +539,7 @@ class RuntimeHost(Host):
         self._room.note(peer, high=False)
         self._since_s.pop(peer, None)
         self._alive_s.pop(peer, None)
+        self._shown_s.pop(peer, None)
         self._malformed.pop(peer, None)
         return self.connections.pop(peer, None)
 

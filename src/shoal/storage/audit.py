@@ -100,7 +100,8 @@ class _Audit:
         """Names and numbers belong to each other."""
         for names, numbers in (("stream_names", "stream_numbers"), ("log_ids", "log_numbers")):
             keys = list(self._keys(names))
-            if keys != [number.to_bytes(4) for number in range(len(keys))]:
+            counted = [number.to_bytes(4) for number in range(len(keys))]
+            if names == "log_ids" and keys != counted:  # streams may be forgotten, logs never are
                 yield f"{names} does not count from 0"
             back = [value for _, value in self._txn.cursor(getattr(self._tables, numbers))]
             if sorted(back) != keys:

@@ -60,5 +60,9 @@ class NotAReplay(UsageError):
     the query gives other rows than it did."""
 
 
+class MissingBatches(UsageError):
+    """An outbox lacks batches that the query has sealed: it was restored from an old copy."""
+
+
 class NotStaged(UsageError):
     """What is to be sealed was not handed in, or was swept up since: the batch must run again."""

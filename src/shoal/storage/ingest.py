@@ -94,7 +94,11 @@ class Ingest:
         at = self._open.get((id.stream, id.partition))
         if at is None:
             place = self._names.place_or_new(self._txn, id.stream, id.partition)
-            head = read_head(self._txn.get(head_key(place, OWN), db=self._tables.heads))
+            raw = self._txn.get(head_key(place, OWN), db=self._tables.heads)
+            head = read_head(raw)
+            if raw is None:
+                floor = self._names.seq_floor(self._txn)
+                head = head._replace(first=floor + 1, last=floor)
             at = self._open[id.stream, id.partition] = _Open(place, head, self._now_ns)
         return at
 

@@ -9,6 +9,8 @@ last, so it needs no length, and its UTF-8 sorts as its code points do.
 
     table            key                        value
     meta             "format" | "log"           the format's number | the own log's UUID
+                     "forgotten"                the highest own seq, and the highest number, of
+                                                streams that are forgotten
                      "note ", name              CRC-32, what a machine noted beside the messages
     stream_names     stream number              stream id
     stream_numbers   SHA-256 of a stream id     stream number

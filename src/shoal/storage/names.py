@@ -1,8 +1,14 @@
-"""Numbers in place of long names, given at first sight and never reused."""
+"""Numbers in place of long names, given at first sight and never reused.
+
+A stream of which nothing is held, since retention has let go of all of it, may be forgotten when
+there is little room for others. Its next row has another number, and its seq is above all that were
+ever given to a stream that was forgotten: an offset never names two messages.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import struct
 from itertools import islice
 from uuid import UUID
 
@@ -12,16 +18,24 @@ from shoal.storage.config import StoreConfig
 from shoal.storage.layout import (
     LOG,
     OWN,
+    Head,
     Place,
     Table,
     Tables,
     Txn,
+    entry_key,
     number_bytes,
     number_of,
     place_of,
+    read_head,
+    split_head_key,
     split_place,
 )
 from shoal.storage.rows import LogId
+
+FORGOTTEN = b"forgotten"  # in `meta`
+SEQ_BYTES = 8
+_FLOORS = struct.Struct(">QI")
 
 
 class Names:
@@ -31,6 +45,7 @@ class Names:
     def __init__(self, tables: Tables, config: StoreConfig) -> None:
         self._tables = tables
         self._config = config
+        self._looked_at = -1  # stream numbers up to here, for empty ones: a hint
 
     def place(self, txn: Txn, stream: StreamId, partition: int) -> Place | None:
         """The place, if anything was ever stored there."""
@@ -44,7 +59,11 @@ class Names:
         if place is not None:
             return place
         number = _next_number(
-            txn, self._tables.stream_names, self._config.streams_max, f"stream {stream!r}"
+            txn,
+            self._tables.stream_names,
+            self._config.streams_max,
+            f"stream {stream!r}",
+            self._floors(txn)[1],
         )
         txn.put(number_bytes(number), stream.encode(), db=self._tables.stream_names)
         txn.put(_stream_key(stream), number_bytes(number), db=self._tables.stream_numbers)
@@ -55,6 +74,64 @@ class Names:
         number, partition = split_place(place)
         raw = txn.get(number_bytes(number), b"", db=self._tables.stream_names)
         return StreamId(raw.decode()), partition
+
+    def seq_floor(self, txn: Txn) -> int:
+        """Seqs up to this one were given in streams that are forgotten."""
+        return self._floors(txn)[0]
+
+    def _floors(self, txn: Txn) -> tuple[int, int]:
+        """What was given and is forgotten: seqs up to the first, numbers below the second."""
+        raw = txn.get(FORGOTTEN, db=self._tables.meta)
+        return (0, 0) if raw is None else _FLOORS.unpack(raw)
+
+    def forget_empty(self, txn: Txn, streams_max: int) -> list[StreamId]:
+        """Look at so many streams, from where the last look ended, and forget the empty ones."""
+        names = self.after(txn, self._looked_at, streams_max)
+        self._looked_at = names[-1][0] if len(names) == streams_max else -1
+        forgotten: list[StreamId] = []
+        seq_floor, number_floor = self._floors(txn)
+        for number, stream in names:
+            last = self._last_of_empty(txn, number)
+            if last is None:
+                continue
+            seq_floor, number_floor = max(seq_floor, last), max(number_floor, number + 1)
+            self._forget(txn, number, stream)
+            forgotten.append(stream)
+        if forgotten:
+            raw = _FLOORS.pack(seq_floor, number_floor)
+            txn.put(FORGOTTEN, raw, db=self._tables.meta)
+        return forgotten
+
+    def _last_of_empty(self, txn: Txn, number: int) -> int | None:
+        """The last seq of the own log that was given in a stream of which nothing is left; None if
+        something is: rows, leases, or a log that was closed."""
+        tables, prefix = self._tables, number_bytes(number)
+        for table in (tables.messages, tables.leases, tables.closed):
+            if _begins_with(txn, table, prefix):
+                return None
+        last = 0
+        for key, head in self._heads(txn, prefix):
+            place, log = split_head_key(key)
+            if _begins_with(txn, tables.entries, entry_key(log, place, 0)[:-SEQ_BYTES]):
+                return None
+            last = max(last, head.last if log == OWN else 0)
+        return last
+
+    def _heads(self, txn: Txn, prefix: bytes) -> list[tuple[bytes, Head]]:
+        found: list[tuple[bytes, Head]] = []
+        with txn.cursor(self._tables.heads) as cursor:
+            if cursor.set_range(prefix):
+                for key, value in cursor.iternext():
+                    if not key.startswith(prefix):
+                        break
+                    found.append((key, read_head(value)))
+        return found
+
+    def _forget(self, txn: Txn, number: int, stream: StreamId) -> None:
+        for key, _ in self._heads(txn, number_bytes(number)):
+            txn.delete(key, db=self._tables.heads)
+        txn.delete(number_bytes(number), db=self._tables.stream_names)
+        txn.delete(_stream_key(stream), db=self._tables.stream_numbers)
 
     def after(self, txn: Txn, number: int, limit: int) -> list[tuple[int, StreamId]]:
         """The next streams after a number, in the order in which they were first seen."""
@@ -112,8 +189,13 @@ def _check_partition(partition: int) -> None:
         raise UsageError(f"partition {partition}: choose one of 0..{KEYS_PARTITION}")
 
 
-def _next_number(txn: Txn, table: Table, most: int, name: str) -> int:
-    number = txn.stat(table)["entries"]
-    if number >= most:
+def _next_number(txn: Txn, table: Table, most: int, name: str, floor: int = 0) -> int:
+    if txn.stat(table)["entries"] >= most:
         raise UsageError(f"{name} is one more than the {most} that this store may know")
-    return number
+    with txn.cursor(table) as cursor:
+        return max(floor, number_of(cursor.key()) + 1 if cursor.last() else 0)
+
+
+def _begins_with(txn: Txn, table: Table, prefix: bytes) -> bool:
+    with txn.cursor(table) as cursor:
+        return cursor.set_range(prefix) and cursor.key().startswith(prefix)

@@ -41,7 +41,14 @@ from shoal.base.units import S_NS
 from shoal.identity import Entropy
 from shoal.identity.stream_message import Position
 from shoal.storage.config import StoreConfig
-from shoal.storage.errors import Fenced, NotAReplay, NotStaged, OutboxFull, OutboxTooSmall
+from shoal.storage.errors import (
+    Fenced,
+    MissingBatches,
+    NotAReplay,
+    NotStaged,
+    OutboxFull,
+    OutboxTooSmall,
+)
 from shoal.storage.layout import Txn
 from shoal.storage.outbox_file import (
     Head,
@@ -205,7 +212,7 @@ class Outbox:
         query = self._file.read(self._current, at.query, at.epoch)
         if at.batch == query.batch:
             return False
-        _check_not_older(at.query, query, at.batch)
+        _check_number(at.query, query, at.batch)
         place = (query.number, at.epoch, at.batch)
         self._check_not_given_up(place)
         if self._file.read(self._is_staged, query, at):
@@ -429,7 +436,7 @@ class Outbox:
         if batch == query.batch:
             _check_replay(name, query, fingerprint)
             return query, None
-        _check_not_older(name, query, batch)
+        _check_number(name, query, batch)
         self._check_not_given_up((query.number, epoch, batch))
         heads: dict[int, Head] = {}
         parts: list[Part] = []
@@ -571,11 +578,20 @@ class Outbox:
         return first if number == 1 else f"{first}.{number}"
 
 
-def _check_not_older(name: str, query: Query, batch: int) -> None:
+def _check_number(name: str, query: Query, batch: int) -> None:
+    """Spark numbers its batches one by one, and each of them is sealed."""
     if batch < query.batch:
         raise NotAReplay(
             f"batch {batch} of query {name} is older than the last sealed one, {query.batch}, and"
             f" Spark replays only its last batch: {_restored(query.fingerprint.source)}"
+        )
+    if 0 <= query.batch < batch - 1:
+        raise MissingBatches(
+            f"batch {batch} of query {name} comes next, and the last one that was sealed here is"
+            f" {query.batch}: the outbox was restored from an old copy, or the query wrote to"
+            " another one meanwhile. What is between may not have been published. Start the query"
+            " with a new checkpoint where its rows are missing"
+            + _where(query.fingerprint.source, " (the last sealed batch ended at {})")
         )
 
 
@@ -598,12 +614,16 @@ _UNREAD = (
 
 
 def _restored(source: str) -> str:
-    known = f", with startingOffsets = {source}" if source and "\n" not in source else ""
     return (
         "the checkpoint was restored from an old copy, or written anew, and nothing of this batch"
         " was published. Restore the newest checkpoint; or start the query with a new checkpoint"
-        f" where the last sealed batch ends{known}"
+        " where the last sealed batch ends" + _where(source, ", with startingOffsets = {}")
     )
+
+
+def _where(source: str, text: str) -> str:
+    """The offsets of a query with one source, as startingOffsets takes them."""
+    return text.format(source) if source.startswith("{") and "\n" not in source else ""
 
 
 def _key_of(query: Query, at: ChunkPlace) -> bytes:

@@ -112,7 +112,8 @@ class _Pass(NamedTuple):
 
     queue: list[_Oldest]
     sweeps: dict[tuple[Place, int], None]
-    blocked: bool
+    held: list[_Oldest]
+    """Places whose oldest rows should go, and leases hold them."""
     times: _Times | None = None
     """With what the step removed by the time of day alone."""
 
@@ -282,8 +283,8 @@ class Retainer:
         else:
             self._pass = None
             self._swept = True
-            if left.queue or left.blocked:
-                self.appended(0 if left.blocked else left.queue[0][0])
+            if left.queue or left.held:
+                self.appended(0 if left.held else left.queue[0][0])
         return step
 
     def _is_due(self, limits: _Limits) -> bool:
@@ -309,13 +310,18 @@ class Retainer:
                     queue.append((oldest.ingest_ns, place))
                     break
         heapify(queue)
-        return _Pass(queue, sweeps, False)
+        return _Pass(queue, sweeps, [])
 
     def _step(self, txn: Txn, begun: _Pass, limits: _Limits) -> tuple[_Pass, RetentionStep]:
-        queue, sweeps, blocked = begun.queue.copy(), begun.sweeps.copy(), begun.blocked
+        queue, sweeps, held = begun.queue.copy(), begun.sweeps.copy(), begun.held.copy()
         removed, more_rows, times = 0, 0, self._times
-        while queue and removed < self._config.rows_per_step:
+        while removed < self._config.rows_per_step:
             limit_ns = self._limit_ns(txn, limits.certain_ns)
+            if limit_ns == _ALL:  # leases count no more: the oldest rows are theirs
+                while held:
+                    heappush(queue, held.pop())
+            if not queue:
+                break
             rows = min(self._config.rows_per_step - removed, _RUN_ROWS)
             by_wall = queue[0][0] > limit_ns
             if by_wall:
@@ -331,17 +337,19 @@ class Retainer:
                 bucket = self._bucket(run.last_ns)
                 early = {**times.early, bucket: times.early.get(bucket, 0) + run.removed}
                 times = replace(times, day_rows=times.day_rows + run.removed, early=early)
-            blocked |= run.blocked
             sweeps.update(dict.fromkeys((place, number) for number in run.raised))
-            if run.next_ns is not None and not run.blocked:
-                heappush(queue, (run.next_ns, place))
+            if run.next_ns is not None:
+                oldest = (run.next_ns, place)
+                held.append(oldest) if run.blocked else heappush(queue, oldest)
         self._sweep(txn, sweeps)
         if more_rows and times is not None:
             self._write_times(txn, times)
         last_ns = limits.wall_ns if more_rows < limits.more_rows else limits.certain_ns
-        more = bool(sweeps) or (bool(queue) and queue[0][0] <= self._limit_ns(txn, last_ns))
-        step = RetentionStep(removed, more, blocked, self._database.size_bytes(txn))
-        return _Pass(queue, sweeps, blocked, times), step
+        limit_ns = self._limit_ns(txn, last_ns)
+        more = bool(sweeps) or (bool(queue) and queue[0][0] <= limit_ns)
+        more |= bool(held) and limit_ns == _ALL
+        step = RetentionStep(removed, more, bool(held), self._database.size_bytes(txn))
+        return _Pass(queue, sweeps, held, times), step
 
     def _limit_ns(self, txn: Txn, now_ns: int) -> int:
         """What came in up to this time must go."""

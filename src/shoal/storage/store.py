@@ -411,6 +411,11 @@ class Store:
 
         return self._database.read(work)
 
+    def forget_empty(self, streams_max: int) -> list[StreamId]:
+        """Forget streams of which nothing is held any more, so that others find room: one step,
+        which looks at so many. Their seqs are not given again."""
+        return self._database.write(lambda txn: self._names.forget_empty(txn, streams_max))
+
     # The store itself
 
     def check_present(self) -> None:

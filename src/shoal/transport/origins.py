@@ -6,9 +6,12 @@ sockets as it can open connections. Addresses are dearer.
 
 from __future__ import annotations
 
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
+from urllib.parse import urlsplit
 
 IPV6_NETWORK_BYTES = 8  # whoever has one address has the 2**64 that begin alike
+IPV4_PREFIX_BITS = 24
+IPV6_PREFIX_BITS = 48
 
 Origin = bytes
 
@@ -38,6 +41,22 @@ class Origins:
         count = self._counts.pop(origin) - 1
         if count:
             self._counts[origin] = count
+
+
+def prefix_of(address: str) -> str | None:
+    """Which part of the Internet an address is in, as it is rented by the block: 256 addresses of
+    IPv4, or 2**80 of IPv6. None for this machine, private networks and names: these are no sign of
+    a stranger, or of none in particular."""
+    try:
+        ip = ip_address(urlsplit(address).hostname or "")
+    except ValueError:
+        return None
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    if not ip.is_global:
+        return None
+    bits = IPV4_PREFIX_BITS if ip.version == 4 else IPV6_PREFIX_BITS
+    return str(ip_network((ip, bits), strict=False))
 
 
 def origin_of(host: str) -> Origin | None:

@@ -127,6 +127,11 @@ class Link(Protocol):
         ...
 
     @property
+    def address(self) -> str:
+        """Where the other side is, as this side sees it."""
+        ...
+
+    @property
     def queued_bytes(self) -> int:
         """What waits to be sent."""
         ...

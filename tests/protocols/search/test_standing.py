@@ -10,12 +10,27 @@ from shoal.base.errors import UsageError
 from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.fake_host import FakeHost
-from shoal.protocols.search.commands import Seen, Unwatch, WatchDocuments
+from shoal.protocols.search.commands import (
+    Found,
+    SearchOver,
+    SearchWidened,
+    Seen,
+    Unwatch,
+    WatchDocuments,
+)
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.documents import Document
 from shoal.protocols.search.messages import Match, Totals
 from shoal.protocols.search.node import SearchNode
-from shoal.protocols.search.payloads import BubbleType, Sighting, Watch, decode_payload, encode_item
+from shoal.protocols.search.payloads import (
+    BubbleType,
+    Hit,
+    Search,
+    Sighting,
+    Watch,
+    decode_payload,
+    encode_item,
+)
 from shoal.protocols.search.rendezvous import NO_BUBBLE
 from shoal.protocols.search.watches import OWNER_WATCHES_MAX
 from tests.support.bubbles import TOTALS, BubbleBench
@@ -177,3 +192,75 @@ def test_it_is_left_with_more_when_the_network_has_grown() -> None:
     assert again.id == watch.id
     bench.wait(20)
     assert bench.cast_watches() == []
+
+
+# Nodes that have it are lost
+
+
+def cast_kinds(bench: WatchBench) -> list[type]:
+    """What was cast since this was asked last, each bubble once."""
+    found = {}
+    for _, part in bench.casts():
+        found[part.id] = type(decode_payload(BubbleType(part.kind), part.payload))
+    return list(found.values())
+
+
+def gaps(bench: WatchBench) -> list[bool]:
+    return [event.gap_before for event in bench.host.notified if type(event) is Seen]
+
+
+def test_after_a_neighbour_was_lost_it_is_left_anew_and_caught_up_with() -> None:
+    bench = WatchBench()
+    watch = bench.watch()
+    bench.tells(watch, a_document(name="one", content={"title": "air one"}))
+    bench.host.link_closed(bench.neighbours[0].node, "lost")
+    bench.tells(
+        watch,
+        a_document(name="two", content={"title": "air two"}),
+        a_document(name="three", content={"title": "air three"}),
+    )
+    assert gaps(bench) == [False, True, False]
+    bench.sent()
+    bench.wait(5)
+    assert cast_kinds(bench) == [], "others may be lost with it"
+    bench.wait(11)
+    assert cast_kinds(bench) == [Watch, Search], "first it is left, then what is there is asked for"
+    bench.tells(watch, a_document(name="four", content={"title": "air four"}))
+    bench.tells(watch, a_document(name="five", content={"title": "air five"}))
+    assert gaps(bench)[3:] == [True, False], "some passed by before it was left anew"
+    bench.wait(30)
+    assert cast_kinds(bench) == []
+    assert not [e for e in bench.host.notified if type(e) in (Found, SearchOver, SearchWidened)]
+
+
+def test_what_is_found_again_is_told_once_if_it_is_new() -> None:
+    bench = WatchBench()
+    bench.wait(20)
+    watch = bench.watch()
+    began_ms = bench.host.time_ns // MS_NS
+    known = a_document(name="known", content={"title": "air known"}, version=began_ms + 10)
+    bench.tells(watch, known)
+    bench.host.link_closed(bench.neighbours[0].node, "lost")
+    bench.wait(16)
+    (question,) = [part for _, part in bench.casts() if part.kind == BubbleType.QUERY][:1]
+    missed = a_document(name="missed", content={"title": "air missed"}, version=began_ms + 20)
+    old = a_document(name="old", content={"title": "air old"}, version=began_ms - 20)
+    other = a_document(name="other", content={"title": "water"}, version=began_ms + 30)
+    hits = tuple(encode_item(Hit(one.signed, 1.0)) for one in (known, missed, old, other))
+    bench.says(bench.neighbours[1], Match(question.id, hits, True))
+    bench.tells(watch, missed)
+    assert [name for name, _ in bench.seen] == ["known", "missed"]
+
+
+def test_a_network_that_became_smaller_has_lost_queries_as_well() -> None:
+    bench = WatchBench()
+    watch = bench.watch()
+    known = bench.machine.parts.measurement.known
+    assert known is not None
+    small = Totals(known.nodes * 0.8, known.degrees * 0.8, known.squares * 0.8)
+    bench.machine.parts.measurement.known = small
+    bench.wait(6)
+    bench.tells(watch, a_document(name="one", content={"title": "air one"}))
+    assert gaps(bench) == [True]
+    bench.wait(16)
+    assert Watch in cast_kinds(bench)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from shoal.base.errors import UsageError
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey
 from shoal.protocols.search.addresses import AddressRecord, sign_address
@@ -261,6 +262,17 @@ terms = st.one_of(
     st.just("n:-1.5e308..1.5e308"),
     st.sampled_from(["kind:event", "*", "flag:true"]),
 )
+
+
+def is_within_bounds(text: str) -> bool:
+    """Deep nesting, for one, is refused."""
+    try:
+        parse(text)
+    except UsageError:
+        return False
+    return True
+
+
 queries = st.recursive(
     terms,
     lambda inner: st.one_of(
@@ -269,7 +281,7 @@ queries = st.recursive(
         inner.map(lambda part: part if part.startswith("-") else f"-{part}"),
     ),
     max_leaves=5,
-)
+).filter(is_within_bounds)
 contents: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},
     optional={

@@ -11,7 +11,13 @@ from shoal.kernel.effects import CloseLink, Effect, OpenLink, SetTimer
 from shoal.kernel.inputs import LinkClosed, LinkFailed, LinkOpened, Started, TimerFired
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.history.storage_node import StreamWanted
-from shoal.protocols.streams.messages import NOTICED_STREAMS_MAX, Join, KeepStreams, Leave
+from shoal.protocols.streams.messages import (
+    NOTICED_STREAMS_MAX,
+    Join,
+    KeepStreams,
+    Leave,
+    NewStream,
+)
 from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.storage_notices import NOTICES, PURPOSE
 from shoal.protocols.streams.tracker import Tracker
@@ -34,7 +40,7 @@ def join(made: Bench[Tracker], peer: NodeId, stream: StreamId = STREAM) -> list[
 
 
 def told(effects: list[Effect]) -> list[StreamId]:
-    return [stream for message, _ in sent(effects, KeepStreams) for stream in message.streams]
+    return [new.stream for message, _ in sent(effects, KeepStreams) for new in message.streams]
 
 
 def test_the_first_join_has_its_storage_node_dialled_and_told() -> None:
@@ -45,6 +51,14 @@ def test_the_first_join_has_its_storage_node_dialled_and_told() -> None:
     assert told(effects) == []  # there is no link yet
     assert told(made.feed(LinkOpened(CAROL, PURPOSE))) == [STREAM]
     assert told(join(made, ALICE, OTHER_STREAM)) == [OTHER_STREAM]
+
+
+def test_storage_is_told_who_began_a_stream() -> None:
+    made = bench()
+    join(made, ALICE)
+    join(made, BOB)
+    [(message, _)] = sent(made.feed(LinkOpened(CAROL, PURPOSE)), KeepStreams)
+    assert message.streams == (NewStream(STREAM, ALICE),)
 
 
 def test_what_is_not_joined_is_told_again_and_not_without_end() -> None:
@@ -91,9 +105,9 @@ def test_a_storage_node_that_is_away_is_dialled_again_and_told_of_all() -> None:
 
 def test_a_storage_node_believes_its_trackers_alone(tmp_path: Path) -> None:
     host = StorageHost(BOB, tmp_path / "store", streams=(STREAM,), trackers=(ALICE,))
-    host.received(CAROL, KeepStreams((STREAM,)))
+    host.received(CAROL, KeepStreams((NewStream(STREAM),)))
     assert host.notified == []
     assert host.reasons() == ["not-my-tracker"]
-    host.received(ALICE, KeepStreams((STREAM, OTHER_STREAM)))
+    host.received(ALICE, KeepStreams((NewStream(STREAM), NewStream(OTHER_STREAM))))
     assert host.notified == [StreamWanted(STREAM)]
     host.close()

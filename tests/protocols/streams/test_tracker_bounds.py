@@ -9,7 +9,8 @@ from shoal.base.units import MS_NS
 from shoal.kernel.effects import Send
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.config import TrackerConfig
-from shoal.protocols.streams.messages import Join, Leave, Left, Report, Rtt, Status
+from shoal.protocols.streams.messages import Join, JoinRefused, Leave, Left, Report, Rtt, Status
+from shoal.protocols.streams.tracker import NO_ROOM
 from tests.support.streams import (
     ALICE,
     BOB,
@@ -59,16 +60,20 @@ def test_a_node_may_be_in_so_many_streams() -> None:
     desk = Desk(TrackerConfig(streams_per_node_max=2))
     for number in range(2):
         assert instructions(desk.join(ALICE, StreamId(f"s{number}")))
-    assert desk.join(ALICE, StreamId("s2")) == [Rejected(ALICE, "too-many-streams")]
+    said = desk.join(ALICE, StreamId("s2"))
+    assert said == [
+        Rejected(ALICE, "too-many-streams"),
+        Send(JoinRefused(StreamId("s2"), True, NO_ROOM), (ALICE,)),
+    ]
     assert instructions(desk.join(ALICE, StreamId("s1")))  # in it already
     assert instructions(desk.join(BOB, StreamId("s2")))
 
 
 def test_a_tracker_has_so_many_streams() -> None:
     desk = Desk(TrackerConfig(streams_max=2))
-    for number in range(2):
-        assert instructions(desk.join(ALICE, StreamId(f"s{number}")))
-    assert desk.join(BOB, StreamId("s2")) == [Rejected(BOB, "too-many-streams")]
+    for number, peer in enumerate((ALICE, MALLORY)):
+        assert instructions(desk.join(peer, StreamId(f"s{number}")))
+    assert not instructions(desk.join(BOB, StreamId("s2")))
     assert set(desk.machine.streams) == {"s0", "s1"}
     assert instructions(desk.join(BOB, StreamId("s1")))
     desk.receive(ALICE, Leave(StreamId("s0")))

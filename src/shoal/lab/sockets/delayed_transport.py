@@ -80,6 +80,10 @@ class DelayedLink:
         return self._link.dialled
 
     @property
+    def address(self) -> str:
+        return self._link.address
+
+    @property
     def queued_bytes(self) -> int:
         """What waits to be sent."""
         return self._link.queued_bytes

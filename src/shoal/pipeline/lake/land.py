@@ -115,7 +115,7 @@ def _land(
             _check_number(lake, query, batch, last, follows=follows)
             landed = last == batch
             complete = landed and quarantine.last_batch(query) == batch
-            before = table.mark(query)
+            before = table.mark(query) if landed else BatchMark()
             if complete and BatchMark(plan).is_replay_of(before):
                 return Landed(batch=batch, replayed=True)
             work = Plan(
@@ -184,7 +184,7 @@ def start_landing(
         # The query's id is in its checkpoint, and the same after every restart.
         query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query is not None, "Spark calls this from a query only"
-        planned = planned_batch(checkpoint, number).plan
+        planned = planned_batch(checkpoint, query, number).plan
         plan = int(planned[:PLAN_CHARS] or "0", 16)
         tell(_land(batch, lake, query, number, plan, follows=True))
 

@@ -40,7 +40,7 @@ from shoal.base.outbox_requests import (
     StageRequest,
 )
 from shoal.identity.stream_message import BINARY, CONTENT_BYTES_MAX, TEXT
-from shoal.pipeline.replays import PlannedBatch, RowsDigest, planned_batch, shown_digest
+from shoal.pipeline.replays import RowsDigest, planned_batch, shown_digest
 from shoal.pipeline.sinks.client import OutboxClient
 from shoal.pipeline.sinks.options import SinkOptions, check_columns, parse_options
 
@@ -113,9 +113,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return stage_task(self._options, query, run, int(batch), iterator, once=False)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        seal_batch(
-            self._options, messages, batchId, planned_batch(self._options.checkpoint, batchId)
-        )
+        seal_batch(self._options, messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         # Spark names the query to tasks only. If none came to its end, the run that follows this
@@ -167,7 +165,6 @@ def seal_batch(
     options: SinkOptions,
     messages: Sequence[WriterCommitMessage | None],
     batch: int,
-    planned: PlannedBatch = PlannedBatch(),  # noqa: B008 - it is a tuple
 ) -> None:
     """Decide that what these tasks handed in is the batch."""
     tasks = [message for message in messages if isinstance(message, StagedTask)]
@@ -182,6 +179,7 @@ def seal_batch(
     attempts = [SealedAttempt(task.partition, task.attempt, task.chunks) for task in tasks]
     digest = shown_digest(sum(task.digest for task in tasks))
     rows = sum(task.rows for task in tasks)
+    planned = planned_batch(options.checkpoint, tasks[0].query, batch)
     fingerprint = Fingerprint(rows, digest, planned.plan, planned.source)
     client = OutboxClient(options)
     try:

@@ -124,6 +124,9 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
     document: Document
     token: Hashable
+    gap_before: bool = False
+    """Nodes that had the query were lost since the last one was told: what passed by meanwhile may
+    be missing. What is kept in the network was searched for again."""
 
 
 # Spaces

@@ -212,6 +212,7 @@ class SearchNode:
             case "edge":
                 return parts.circle.link_lost(peer, now_ns)
             case "client":
+                parts.standing.edge_lost(0, now_ns)  # it is all that we know of the network
                 return parts.hosting.lost(peer, now_ns)
             case "guest":
                 return parts.clients.lost(peer, now_ns)

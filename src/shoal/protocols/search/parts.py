@@ -100,7 +100,13 @@ class Parts:
         self.searches = Searches(spaces, self.bubbles, self.routes, self.checks, config)
         self.publications = Publications(key, spaces, self.bubbles, config)
         self.standing = Standing(
-            spaces, self.bubbles, self.checks, rng, config, can_be_dialled=bool(record.addresses)
+            spaces,
+            self.bubbles,
+            self.checks,
+            self.searches,
+            rng,
+            config,
+            can_be_dialled=bool(record.addresses),
         )
         self.holdings = Holdings(spaces, wall=wall)
         self.watches = Watches(spaces, wall=wall)
@@ -273,6 +279,8 @@ class Parts:
         silent_ns = self._last_beat_ns - edge.heard_ns
         if silent_ns >= 0:
             self.measurement.edge_lost(1 + silent_ns // self.beat_ns)
+        if not edge.closing:
+            self.standing.edge_lost(len(self.circle.edges), now_ns)
         return self.casts.edge_lost(edge, now_ns)
 
     def _told_by_host(self, totals: Totals) -> None:

@@ -8,7 +8,7 @@ unless a newer version turns up.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from math import ceil
 from typing import Any
@@ -44,6 +44,10 @@ SEARCH = "search"  # the timer of a search
 SLICES = 4  # of a search that may end early: an eighth first, then as much again
 
 
+Heard = Callable[[Document, int], list[Effect]]
+"""A document was found, and its signature checked; and the time."""
+
+
 class _Search(msgspec.Struct, eq=False, gc=False):
     bubble: Bubble
     token: Hashable
@@ -56,6 +60,8 @@ class _Search(msgspec.Struct, eq=False, gc=False):
     meetings: float
     """Of each node that is asked, with any one document, as we saw it when we began: what was kept
     by then was cast for that."""
+    heard: Heard | None = None
+    """Told of each document instead of the application."""
     found: dict[bytes, tuple[int, bytes]] = {}
     """The version that was told of each document."""
 
@@ -82,8 +88,10 @@ class Searches:
     def __len__(self) -> int:
         return len(self._searches)
 
-    def begin(self, command: FindDocuments, token: Hashable, now_ns: int) -> list[Effect]:
-        """Ask the network."""
+    def begin(
+        self, command: FindDocuments, token: Hashable, now_ns: int, heard: Heard | None = None
+    ) -> list[Effect]:
+        """Ask the network, for an application or for ourselves."""
         if not 0 < command.confidence < 1:
             raise UsageError(
                 f"confidence {command.confidence}: write a part of one, as in 0.99; 1 would ask"
@@ -107,7 +115,8 @@ class Searches:
         deadline_ns = now_ns + command.within_ns
         meetings = self._bubbles.meetings(space.name)
         search = _Search(
-            *(bubble, token, space, query, command.id, command.limit, deadline_ns, meetings)
+            *(bubble, token, space, query, command.id, command.limit, deadline_ns, meetings),
+            heard=heard,
         )
         self._searches[bubble.id] = search
         self._tokens[token] = bubble.id
@@ -164,6 +173,8 @@ class Searches:
         if known is None and search.limit is not None and len(search.found) >= search.limit:
             return []
         search.found[document.id] = document.rank
+        if search.heard is not None:
+            return search.heard(document, now_ns)
         told: list[Effect] = [Notify(Found(document, judged, search.token))]
         if search.limit is not None and len(search.found) >= search.limit:
             return told + self._over(search)
@@ -183,7 +194,8 @@ class Searches:
             self._bubbles.nodes(),
             search.token,
         )
-        return [Notify(widened), *effects, SetTimer((SEARCH, bubble.id), wait_ns)]
+        told = [] if search.heard is not None else [Notify(widened)]
+        return [*told, *effects, SetTimer((SEARCH, bubble.id), wait_ns)]
 
     def _over(self, search: _Search) -> list[Effect]:
         asked = search.bubble.cast_to
@@ -193,7 +205,8 @@ class Searches:
             self._bubbles.nodes(),
             search.token,
         )
-        return [*self.stop(search.token), Notify(over)]
+        told = [] if search.heard is not None else [Notify(over)]
+        return [*self.stop(search.token), *told]
 
 
 def _answers(search: _Search, document: Document, told: float) -> float | None:

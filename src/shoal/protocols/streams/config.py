@@ -284,3 +284,8 @@ class TrackerConfig(msgspec.Struct, frozen=True):
     streams_max: int = 100_000
     streams_per_node_max: int = 10_000
     """What one tracker, and one node at it, may take part in."""
+
+    streams_of_key_max: int = 10_000
+    streams_of_prefix_max: int = 30_000
+    """What one key, and one address prefix, may have a tracker begin, and never more than half of
+    what is free: so no number of sources closes it to others (`quotas.py`)."""

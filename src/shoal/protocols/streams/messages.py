@@ -28,6 +28,7 @@ from shoal.protocols.streams.config import (
 
 REASON_CHARS_MAX = 500
 NOTICED_STREAMS_MAX = 256  # in one message to a storage node: 16 KB, mostly
+PREFIX_CHARS_MAX = 64  # of IPv6, written out
 SIGNAL_BYTES_MAX = 4096  # what two nodes have to tell each other before there is a link
 
 Neighbours = Annotated[tuple[WireNodeId, ...], Meta(max_length=DEGREE_MAX)]
@@ -259,7 +260,8 @@ class JoinRefused(msgspec.Struct, frozen=True, array_like=True, tag=24, gc=False
 
     stream: WireStreamId
     later: bool
-    """The tracker cannot find out what you may do: say Join again. Else: you may do nothing."""
+    """The tracker cannot find out what you may do, or has no room: say Join again. Else: you may do
+    nothing."""
     problem: Annotated[str, Meta(max_length=REASON_CHARS_MAX)]
     """Why not, for people."""
 
@@ -285,10 +287,20 @@ class Expect(msgspec.Struct, frozen=True, array_like=True, tag=27, gc=False):
     reader: Contact
 
 
+class NewStream(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A stream that somebody is in, and whom its name is charged to, if anybody."""
+
+    stream: WireStreamId
+    by: WireNodeId | None = None
+    """The node that began it at this tracker."""
+    prefix: Annotated[str, Meta(max_length=PREFIX_CHARS_MAX)] | None = None
+    """The part of the Internet that it called from."""
+
+
 class KeepStreams(msgspec.Struct, frozen=True, array_like=True, tag=28, gc=False):
     """Somebody is in these streams, and their settings say that you keep them: join them."""
 
-    streams: Annotated[tuple[WireStreamId, ...], Meta(min_length=1, max_length=NOTICED_STREAMS_MAX)]
+    streams: Annotated[tuple[NewStream, ...], Meta(min_length=1, max_length=NOTICED_STREAMS_MAX)]
 
 
 # Between nodes, trackers and storage nodes that pin each other

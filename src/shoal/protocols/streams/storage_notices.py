@@ -5,7 +5,7 @@ node does not know which streams to join. The tracker does: with each Join it lo
 stream's storage nodes are members. Those that are not are told (`KeepStreams`), over a link that
 the tracker dials for that, until they have joined or were told often enough: one whose own settings
 say otherwise, or that has no room, never comes. So a tracker that restarts, or takes a stream over,
-tells again whatever it hears of.
+tells again whatever it hears of. It also says who began a stream: storage charges the name to it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, Effect, OpenLink, Send, SetTimer
 from shoal.protocols.streams.config import STORAGE_NODES_MAX, TrackerConfig
-from shoal.protocols.streams.messages import NOTICED_STREAMS_MAX, KeepStreams
+from shoal.protocols.streams.messages import NOTICED_STREAMS_MAX, KeepStreams, NewStream
 
 PURPOSE = "storage-notices"  # of the links that are dialled for that
 NOTICES = "notices"  # the timer
 
 StorageOf = Callable[[StreamId], tuple[Contact, ...]]
+HolderOf = Callable[[StreamId], tuple[NodeId, str | None] | None]
 
 
 class StorageNotices:
     """Which storage nodes have to be told of which streams."""
 
-    def __init__(self, storage_of: StorageOf, config: TrackerConfig) -> None:
+    def __init__(self, storage_of: StorageOf, config: TrackerConfig, holder_of: HolderOf) -> None:
+        """`holder_of` says whom a stream's name is charged to."""
+        self._holder_of = holder_of
         self._storage_of = storage_of
         self._config = config
         self._waiting: dict[NodeId, dict[StreamId, int]] = {}  # how often each was told
@@ -119,4 +122,5 @@ class StorageNotices:
         waiting = self._waiting[keeper]
         for stream in streams:
             waiting[stream] = waiting.pop(stream) + 1  # to the end
-        return [Send(KeepStreams(streams), (keeper,))]
+        told = [NewStream(s, *(self._holder_of(s) or (None, None))) for s in streams]
+        return [Send(KeepStreams(tuple(told)), (keeper,))]

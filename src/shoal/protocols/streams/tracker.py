@@ -44,6 +44,7 @@ from shoal.protocols.streams.messages import (
     FindHolders,
     FindStorage,
     Join,
+    JoinRefused,
     Leave,
     Left,
     Probed,
@@ -51,6 +52,7 @@ from shoal.protocols.streams.messages import (
     Status,
 )
 from shoal.protocols.streams.questions import Question, Questions, StorageOf
+from shoal.protocols.streams.quotas import NameQuota, PrefixOf, Quotas
 from shoal.protocols.streams.storage_notices import NOTICES, StorageNotices
 from shoal.protocols.streams.storage_notices import PURPOSE as NOTICE_PURPOSE
 from shoal.protocols.streams.takeover import Takeover
@@ -58,6 +60,7 @@ from shoal.protocols.streams.topology import LinkChanges, TopologyPolicy
 from shoal.protocols.streams.tracked_stream import Member, TrackedStream
 from shoal.protocols.streams.tracker_limits import TrackerLimits
 
+NO_ROOM = "it has no room for one more stream of this key, or of its network"
 MEMBER = "member"  # the purpose of every link to a node
 
 MakePolicy = Callable[[StreamId], TopologyPolicy]
@@ -74,8 +77,10 @@ class Tracker:
         config: TrackerConfig | None = None,
         storage_of: StorageOf = lambda stream: (),
         access: AccessTable | None = None,
+        prefix_of: PrefixOf = lambda peer: None,
     ) -> None:
-        """Without a table, everybody may join: there is no registry."""
+        """Without a table, everybody may join: there is no registry. `prefix_of` says which part of
+        the Internet a peer's link comes from."""
         self.config = config or TrackerConfig()
         self.streams: dict[StreamId, TrackedStream] = {}
         self.epoch = 0
@@ -89,7 +94,15 @@ class Tracker:
             self.streams, self._gone, storage_of, self._admission, self.config
         )
         self.wall = WallClock() if access is None else access.wall
-        self.notices = StorageNotices(storage_of, self.config)
+        self._storage_of = storage_of
+        self._unused: dict[StreamId, None] = {}  # only their storage nodes are in them
+        quotas = Quotas(
+            self.config.streams_max,
+            self.config.streams_of_key_max,
+            self.config.streams_of_prefix_max,
+        )
+        self.quota = NameQuota(quotas, lambda: len(self.streams) - len(self._unused), prefix_of)
+        self.notices = StorageNotices(storage_of, self.config, self.quota.holder)
         self._now_ns = 0
 
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
@@ -121,6 +134,7 @@ class Tracker:
         """Raise InvariantViolated on impossible state."""
         for stream, state in self.streams.items():
             state.check_invariants(stream, (self.epoch, self.counter))
+        self.quota.check_invariants()
 
     # Messages
 
@@ -138,15 +152,23 @@ class Tracker:
     def _admit(self, peer: NodeId, join: Join) -> list[Effect]:
         state = self.streams.get(join.stream)
         streams = self._joined.get(peer, {})
-        if state is None and len(self.streams) >= self.config.streams_max:
-            return [Rejected(peer, "too-many-streams")]
         if join.stream not in streams and len(streams) >= self.config.streams_per_node_max:
-            return [Rejected(peer, "too-many-streams")]
+            return _no_room(peer, join.stream)
+        keeps = self._keeps(join.stream, peer)
+        freed: list[Effect] = []
+        begins = state is None or join.stream in self._unused
+        if begins and not keeps and not self.quota.admit(join.stream, peer):
+            return _no_room(peer, join.stream)
         if state is None:
+            if len(self.streams) >= self.config.streams_max:
+                if keeps or not self._unused:
+                    self.quota.release(join.stream)
+                    return [Rejected(peer, "too-many-streams")]
+                freed = self._end_unused()
             state = self.streams[join.stream] = TrackedStream(
                 self._make_policy(join.stream), self._now_ns
             )
-        effects: list[Effect] = []
+        effects: list[Effect] = freed
         if peer not in self._joined or peer in self._gone:
             effects.append(OpenLink(Contact(peer), MEMBER))  # keep the link it came over
         self._joined.setdefault(peer, {})[join.stream] = None
@@ -164,6 +186,10 @@ class Tracker:
         state.members[peer] = Member(join.contact)
         effects.append(MemberChanged(join.stream, peer, True, "join"))
         effects.extend(self.notices.joined(join.stream, peer, state.members))
+        if not keeps:
+            self._unused.pop(join.stream, None)
+        elif len(state.members) == 1:
+            self._unused[join.stream] = None
         if state.takeover is None and state.is_takeover(join, self.config, self._now_ns):
             state.takeover = Takeover(state.policy, self.config, self._now_ns)
         changes = state.policy.join(peer)
@@ -320,6 +346,21 @@ class Tracker:
         timer = CancelTimer(("settle", stream))
         return [timer, *self._apply(stream, state, state.policy.sweep(), members)]
 
+    # Room
+
+    def _keeps(self, stream: StreamId, node: NodeId) -> bool:
+        """Whether a node is a storage node of a stream."""
+        return any(contact.node == node for contact in self._storage_of(stream))
+
+    def _end_unused(self) -> list[Effect]:
+        """A stream that only its storage nodes are in gives way to one that somebody wants."""
+        stream = next(iter(self._unused))
+        effects: list[Effect] = []
+        for node in list(self.streams[stream].members):
+            effects.append(Send(Left(stream), (node,)))
+            effects.extend(self._remove(stream, node, "unused"))
+        return effects
+
     # Steps
 
     def _links_failed(
@@ -355,7 +396,12 @@ class Tracker:
         changes = state.policy.leave(node)
         if not state.members:
             del self.streams[stream]
+            self._unused.pop(stream, None)
+            self.quota.release(stream)
             return effects
+        if all(self._keeps(stream, member) for member in state.members):
+            self._unused[stream] = None
+            self.quota.release(stream)
         return effects + self._apply(stream, state, changes)
 
     def _apply(
@@ -388,6 +434,10 @@ class Tracker:
         if not effects:
             return []
         return effects + state.resend_timer(stream, self.config.resend_ns, self._now_ns)
+
+
+def _no_room(peer: NodeId, stream: StreamId) -> list[Effect]:
+    return [Rejected(peer, "too-many-streams"), Send(JoinRefused(stream, True, NO_ROOM), (peer,))]
 
 
 _MESSAGES: dict[type, Callable[[Tracker, NodeId, Any], list[Effect]]] = {

@@ -6,6 +6,7 @@ import msgspec
 
 from shoal.base.units import KIB, MIB, MS_NS, S_NS
 from shoal.protocols.streams.config import FRAME_BYTES_MAX as MESSAGE_BYTES_MAX
+from shoal.protocols.streams.quotas import Quotas
 
 PAGE_BYTES_MAX = 256 * KIB
 """Signed bytes of one page, unless its first message is larger: a few milliseconds of a link."""
@@ -56,10 +57,19 @@ class StorageConfig(msgspec.Struct, frozen=True):
     """A question waits for a comparison with the other storage nodes for this long at most: a
     reader takes a node that has not answered within 3 s for gone."""
 
-    wanted_streams_max: int = 10_000
-    """Streams that publishers may have us join, where the settings name none: some say "*"."""
+    streams_max: int = 100_000
+    streams_of_key_max: int = 10_000
+    streams_of_prefix_max: int = 30_000
+    """Streams that all publishers, one key, and one address prefix may have us begin to keep, where
+    the settings name none: some say "*". As many as a store may know; never more of one source than
+    half of what is free (`quotas.py`)."""
 
     future_ns: int = FUTURE_NS
+
+    @property
+    def quotas(self) -> Quotas:
+        """Of streams that publishers begin."""
+        return Quotas(self.streams_max, self.streams_of_key_max, self.streams_of_prefix_max)
 
     gaps_ns: int = 30 * S_NS
     """A message whose predecessor in its chain is not here is looked at again after this: it may be

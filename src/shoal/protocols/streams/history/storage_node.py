@@ -98,7 +98,13 @@ from shoal.protocols.streams.history.messages import (
 )
 from shoal.protocols.streams.history.stored_gaps import StoredGaps
 from shoal.protocols.streams.history.sync import Replica
-from shoal.protocols.streams.messages import STORAGE_MESSAGES, KeepStreams, VerifiedMessage
+from shoal.protocols.streams.messages import (
+    STORAGE_MESSAGES,
+    KeepStreams,
+    NewStream,
+    VerifiedMessage,
+)
+from shoal.protocols.streams.quotas import NameQuota
 
 PURPOSE = "storage"
 IDLE = "idle"
@@ -138,6 +144,8 @@ class StorageNode:
         missed: Callable[[StreamId, int], None] = lambda stream, now_ns: None,
         took: Callable[[MessageId], None] = lambda id: None,
         is_tracker: Callable[[NodeId], bool] = lambda node: False,
+        is_kept: Callable[[StreamId], bool] = lambda stream: False,
+        quota: NameQuota | None = None,
         holds: Callable[[StreamId], bool] | None = None,
         replicas: Callable[[StreamId, int], tuple[Replica, ...]] = lambda stream, now_ns: (),
     ) -> None:
@@ -162,11 +170,13 @@ class StorageNode:
         self.wall = WallClock() if access is None else access.wall
         self._took = took
         self._is_tracker = is_tracker
+        self._is_kept = is_kept
+        self.quota = quota or NameQuota(self.config.quotas, lambda: 0)
+        """Whose made-up streams are kept here."""
         self._now_ns = 0
         self._peers: dict[NodeId, AskingPeer] = {}
         self._waiting: dict[ToKeep, None] = {}
         self._waiting_bytes = 0
-        self._wanted: dict[StreamId, None] = {}
         self._access = access
         self._undecided: dict[tuple[StreamId, NodeId], list[Undecided]] = {}
         config = self.config
@@ -396,6 +406,7 @@ class StorageNode:
             return self._permit(undecided)
         if undecided.keeping is not None:
             self._done(undecided.keeping)
+            self._forget_name(undecided.keeping.id.stream)
         reason = "permission-unknown" if verdict.problem else "no-permission"
         said = f"{reason}: {verdict.problem}" if verdict.problem else reason
         refused = self._answer(undecided.asked, Refused(undecided.asked.request, said[:200]))
@@ -451,8 +462,12 @@ class StorageNode:
             return effects
         if id.timestamp_ms * MS_NS - self.wall.read(now_ns) > self.config.future_ns:
             return [*effects, *self._decline(asked, "from-the-future")]
+        # Before the name takes any room, on the disk or elsewhere.
+        if not self._is_kept(id.stream) and not self.quota.admit(id.stream, peer):
+            return [*effects, *self._decline(asked, "too-many-streams")]
         keeping = ToKeep(id, keep.signed, body.previous, asked)
         if not self._wait(keeping):
+            self._forget_name(id.stream)
             return [*effects, *self._decline(asked, "busy")]
         return [*effects, VerifyEffect(id.publisher, keep.signed, keeping)]
 
@@ -464,6 +479,7 @@ class StorageNode:
             undecided = Undecided(asked, PUBLISH, self._store(keeping), keeping)
             return self._decide(keeping.id.stream, keeping.id.publisher, undecided, now_ns)
         self._done(keeping)
+        self._forget_name(keeping.id.stream)
         return self._decline(asked, "bad-signature")
 
     def _command(self, command: Any) -> list[Effect]:
@@ -515,20 +531,29 @@ class StorageNode:
         refused = self._answer(asked, Refused(asked.request, reason))
         return [Rejected(asked.peer, reason), *refused]
 
-    def _noticed(self, peer: NodeId, streams: tuple[StreamId, ...]) -> list[Effect]:
+    def _noticed(self, peer: NodeId, streams: tuple[NewStream, ...]) -> list[Effect]:
         """A tracker says that somebody is in these streams."""
         if not self._is_tracker(peer):
             return [Rejected(peer, "not-my-tracker")]
-        kept = [stream for stream in streams if self._keeps(stream)]
-        if len(kept) < len(streams):
-            return [Rejected(peer, "not-kept"), *[Notify(StreamWanted(s)) for s in kept]]
-        return [Notify(StreamWanted(stream)) for stream in kept]
+        effects: list[Effect] = []
+        for new in streams:
+            if self._is_kept(new.stream):
+                continue
+            if not self._keeps(new.stream):
+                effects.append(Rejected(peer, "not-kept"))
+            elif new.by is None or self.quota.admit_from(new.stream, new.by, new.prefix):
+                effects.append(Notify(StreamWanted(new.stream)))
+            else:
+                effects.append(Rejected(new.by, "too-many-streams"))
+        return effects
 
     def _tell_wanted(self, stream: StreamId) -> list[Effect]:
-        if stream in self._wanted or len(self._wanted) >= self.config.wanted_streams_max:
-            return []
-        self._wanted[stream] = None
-        return [Notify(StreamWanted(stream))]
+        return [] if self._is_kept(stream) else [Notify(StreamWanted(stream))]
+
+    def _forget_name(self, stream: StreamId) -> None:
+        """Nothing came of a message of a stream that is new here."""
+        if not self._is_kept(stream):
+            self.quota.release(stream)
 
 
 def newest_ms_of(question: ReadRange | ReadLast | ReadLog, next: Cursor | None) -> int:

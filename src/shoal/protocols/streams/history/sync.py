@@ -93,6 +93,12 @@ class FollowStream(msgspec.Struct, frozen=True, gc=False):
     stream: StreamId
 
 
+class UnfollowStream(msgspec.Struct, frozen=True, gc=False):
+    """Command: this stream is not kept here any more."""
+
+    stream: StreamId
+
+
 class FollowNodes(msgspec.Struct, frozen=True, gc=False):
     """Command: these keep the same streams as this node, also those that it has not heard of: they
     are asked which ones there are."""
@@ -311,6 +317,8 @@ class StorageSync:
     def _follow(self, command: Any, now_ns: int) -> list[Effect]:
         if isinstance(command, FollowNodes):
             return self._follow_nodes(command.contacts)
+        if isinstance(command, UnfollowStream):
+            return self._unfollow(command.stream)
         if not isinstance(command, FollowStream):
             raise UsageError(f"{command!r} is no command of anti-entropy")
         effects: list[Effect] = []
@@ -332,6 +340,14 @@ class StorageSync:
                 self._followed.copies.unknown(command.stream, node)
                 self._behind.followed(command.stream, node, now_ns)
         return effects
+
+    def _unfollow(self, stream: StreamId) -> list[Effect]:
+        self._streams.pop(stream, None)
+        for node, peer in self._followed.peers.items():
+            if peer.streams.pop(stream, 0) is None:
+                self._behind.met(node, (stream,))
+                self._followed.copies.done(stream, node)
+        return []
 
     def _follow_nodes(self, contacts: tuple[Contact, ...]) -> list[Effect]:
         effects: list[Effect] = []
