@@ -224,3 +224,29 @@ def test_the_log_says_when_what_is_lost_and_when_it_is_back(tmp_path: Path) -> N
 def test_no_line_of_the_log_is_broken_by_what_others_say() -> None:
     record = logging.LogRecord("shoal.x", logging.ERROR, "", 0, "%s", ("é\nfake\x1b[0m",), None)
     assert LogLines().format(record).endswith("Z ERROR shoal.x: é\\nfake\\x1b[0m")
+
+
+def test_a_hangup_has_the_file_read_again_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+    with (
+        tracker(tmp_path, "--gateway", "127.0.0.1:0") as old,
+        Running("serve", "--stream", STREAM, folder=tmp_path) as node,
+    ):
+        streams = old.out[0].removeprefix("# gateway ") + "/streams"
+        node.wait_for(lambda: get(streams))
+        good = (tmp_path / "shoal.toml").read_text()
+        (tmp_path / "shoal.toml").write_text("[[trackers]")
+        node.process.send_signal(signal.SIGHUP)
+        node.wait_for(lambda: "nothing is changed" in "".join(node.err))
+        (tmp_path / "other").mkdir()
+        with tracker(tmp_path / "other", "--gateway", "127.0.0.1:0") as new:
+            entry = (tmp_path / "other" / "shoal.toml").read_text()
+            (tmp_path / "shoal.toml").write_text(f'[node]\nregion = "x"\n{entry}')
+            node.process.send_signal(signal.SIGHUP)
+            line = "the network file was read again; taken: trackers; needs a restart: node"
+            node.wait_for(lambda: any(said.endswith(line) for said in node.err))
+            moved = new.out[0].removeprefix("# gateway ") + "/streams"
+            node.wait_for(lambda: get(moved) == [{"id": STREAM, "members": 1}])
+            node.wait_for(lambda: get(streams) == [])
+            assert node.process.poll() is None
+            assert node.end(signal.SIGTERM) == 0
+        assert good != entry

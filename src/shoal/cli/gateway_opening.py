@@ -83,8 +83,8 @@ def gauges_of(node: Node) -> list[Gauge]:
             ),
             Gauge(
                 "storage_uncompared_streams",
-                "Streams, times other storage nodes, that were not compared since the link came"
-                " up: their copies are not known.",
+                "Streams that were compared with no other storage node since the links came up:"
+                " their copies are not known.",
                 copies.uncompared,
             ),
             Gauge(
@@ -92,6 +92,11 @@ def gauges_of(node: Node) -> list[Gauge]:
                 "Messages that a later one of their chain names as the one before, and that are"
                 " not here: 10,000 at most.",
                 node.storage.machine.gaps.count,
+            ),
+            Gauge(
+                "storage_gaps_unchecked",
+                "Such messages that were not looked for, since there were too many at once.",
+                node.storage.machine.gaps.unchecked,
             ),
         ]
     if node.unkept is not None:

@@ -7,7 +7,7 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,25 +83,32 @@ def serve(
         network = NetworkFile()
     else:
         network = load_network_file(config or DEFAULT_CONFIG)
+
     # Paths on the command line begin where it is given, those in a file where that is.
-    node = replace(
-        network.node,
-        key=network.node.key if key is None else str(key.absolute()),
-        passphrase=network.node.passphrase if passphrase is None else _absolute(passphrase),
-        listen=tuple(listen) if listen else network.node.listen,
-    )
-    changes: dict[str, Any] = {"node": node}
-    if tracker or degree is not None:
-        section = network.tracker or TrackerSection()
-        changes["tracker"] = replace(section, degree=degree or section.degree)
-    if storage is not None:
-        kept = network.storage or StorageSection()
-        changes["storage"] = replace(kept, folder=str(storage.absolute()))
-    if gateway is not None:
-        changes["gateway"] = replace(network.gateway or GatewaySection(), listen=gateway)
+    def with_flags(network: NetworkFile) -> NetworkFile:
+        node = replace(
+            network.node,
+            key=network.node.key if key is None else str(key.absolute()),
+            passphrase=network.node.passphrase if passphrase is None else _absolute(passphrase),
+            listen=tuple(listen) if listen else network.node.listen,
+        )
+        changes: dict[str, Any] = {"node": node}
+        if tracker or degree is not None:
+            section = network.tracker or TrackerSection()
+            changes["tracker"] = replace(section, degree=degree or section.degree)
+        if storage is not None:
+            kept = network.storage or StorageSection()
+            changes["storage"] = replace(kept, folder=str(storage.absolute()))
+        if gateway is not None:
+            changes["gateway"] = replace(network.gateway or GatewaySection(), listen=gateway)
+        return replace(network, **changes)
+
+    def read_again() -> NetworkFile:
+        return with_flags(load_network_file(config or DEFAULT_CONFIG))
+
     allow_all_files()
     log_to_stderr()
-    run_until_stopped(_serve(replace(network, **changes), stream or []))
+    run_until_stopped(_serve(with_flags(network), stream or [], read_again))
 
 
 def log_to_stderr() -> None:
@@ -162,11 +169,14 @@ def run_until_stopped(main: Coroutine[Any, Any, None]) -> None:
         uvloop.run(stoppable())
 
 
-async def _serve(network: NetworkFile, streams: list[str]) -> None:
+async def _serve(
+    network: NetworkFile, streams: list[str], read_again: Callable[[], NetworkFile]
+) -> None:
     from shoal.node import Node
 
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(Node.open(network))
+        _reload_on_hangup(running, read_again, stack)
         address = await _open_doors(running, stack)
         if address is not None:
             print(f"# gateway {address}", flush=True)
@@ -193,6 +203,37 @@ async def _serve(network: NetworkFile, streams: list[str]) -> None:
         for id in streams:
             await running.join(id)
         await asyncio.Event().wait()  # until a signal
+
+
+def _reload_on_hangup(
+    running: Node, read_again: Callable[[], NetworkFile], stack: AsyncExitStack
+) -> None:
+    """SIGHUP has the network file read again."""
+    import signal
+
+    from shoal.base.errors import ShoalError
+
+    log = logging.getLogger("shoal.node")
+    wanted = asyncio.Event()
+
+    async def reload() -> None:
+        while True:
+            await wanted.wait()
+            wanted.clear()
+            try:
+                found = await running.reload(read_again())
+            except ShoalError as error:
+                log.error("the network file is not taken, and nothing is changed: %s", error)
+                continue
+            taken = ", ".join(found.taken) or "nothing new"
+            restart = f"; needs a restart: {', '.join(found.restart)}" if found.restart else ""
+            log.info("the network file was read again; taken: %s%s", taken, restart)
+
+    loop = asyncio.get_running_loop()
+    task = loop.create_task(reload())
+    loop.add_signal_handler(signal.SIGHUP, wanted.set)
+    stack.callback(task.cancel)
+    stack.callback(loop.remove_signal_handler, signal.SIGHUP)
 
 
 async def _open_doors(running: Node, stack: AsyncExitStack) -> str | None:

@@ -14,6 +14,7 @@ from shoal.node.history import HistoryRead, Last, Missing
 from shoal.node.messages import Gap, Message
 from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.node import Node
+from shoal.node.reloading import Reloaded
 from shoal.node.search_results import Search
 from shoal.node.space import Space
 from shoal.node.stream import Stream
@@ -55,6 +56,7 @@ __all__ = [
     "PublishedDocument",
     "PublishedEvent",
     "Readiness",
+    "Reloaded",
     "RoleReadiness",
     "Search",
     "Sighting",

@@ -26,6 +26,14 @@ def is_loopback(address: str) -> bool:
         return False
 
 
+def is_everywhere(address: str) -> bool:
+    """Whether it is all addresses of a machine, as 0.0.0.0 and ::, and so none to go to."""
+    try:
+        return ip_address(urlsplit(address).hostname or "").is_unspecified
+    except ValueError:
+        return False
+
+
 def is_public(address: str) -> bool:
     """Whether an address is one of the Internet; a name is not: who knows what it stands for."""
     try:

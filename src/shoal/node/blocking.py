@@ -29,6 +29,7 @@ from shoal.node.messages import Content, Message
 from shoal.node.network_file import NetworkFile
 from shoal.node.node import Node
 from shoal.node.partitions import Key
+from shoal.node.reloading import Reloaded
 from shoal.node.search_results import CONFIDENCE_DEFAULT, WITHIN_S_DEFAULT
 from shoal.node.stream import Stream
 from shoal.node.subscription import Subscription
@@ -170,6 +171,10 @@ class BlockingNode:
             return self.node.readiness
 
         return self._wait(look())
+
+    def reload(self, network: str | Path | NetworkFile = "shoal.toml") -> Reloaded:
+        """As Node.reload."""
+        return self._wait(self.node.reload(network))
 
     # Streams
 

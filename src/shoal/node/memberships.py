@@ -78,7 +78,7 @@ class Memberships:
         """Told of each stream before this node takes part in it: it may be one that it keeps."""
         self._host = host
         self._machine = machine
-        self._network = network
+        self.network = network
         self._registry = registry
         self._tasks = Tasks()
         self._closed = False
@@ -232,7 +232,7 @@ class Memberships:
         self, stream: StreamId, subscription: Subscription | None, *, keep: bool = False
     ) -> JoinStream:
         ordered = subscription is None or subscription.ordered
-        redundant_feeds = self._network.redundant_feeds(stream)
+        redundant_feeds = self.network.redundant_feeds(stream)
         return JoinStream(stream, subscription is not None, ordered, keep, redundant_feeds)
 
     async def _until_sent(self, streams: Sequence[StreamId]) -> None:

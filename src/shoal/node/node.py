@@ -32,6 +32,7 @@ from shoal.node.parts import Parts
 from shoal.node.publishing import Publishing
 from shoal.node.readiness import NodeReadiness
 from shoal.node.registry_role import RegistryRole
+from shoal.node.reloading import Reloaded, compare
 from shoal.node.search_role import cached_hosts
 from shoal.node.searching import SearchDoors, Searching
 from shoal.node.session_file import HeldSession
@@ -46,9 +47,12 @@ from shoal.node.topic_logs import TopicLogs
 from shoal.node.topics import NodeTopics
 from shoal.node.unkept import UnkeptMessages, unkept_path
 from shoal.node.webrtc_role import webrtc_transports
+from shoal.protocols.dht.commands import Meet as MeetDht
+from shoal.protocols.search.commands import Meet as MeetSearch
 from shoal.protocols.streams.commands import (
     EquivocationSeen,
     PublishAccepted,
+    SetTrackers,
 )
 from shoal.protocols.streams.node import StreamNode
 from shoal.protocols.streams.tracker import Tracker
@@ -273,6 +277,35 @@ class Node(Searching):
             for part in (self._checks, self.clock, self.keys, self.topic_logs, self.outbox):
                 if part is not None:
                     stack.push_async_callback(part.close)
+
+    async def reload(self, network: str | Path | NetworkFile) -> Reloaded:
+        """Go on by another version of the network file, as far as that is possible while the node
+        runs: trackers, storage nodes, streams, bootstrap nodes, and limits of storage. What is
+        wrong with the file is raised, and then nothing is changed."""
+        if not isinstance(network, NetworkFile):
+            network = load_network_file(network)
+        found = compare(self.network, network)
+        terms, parts = self._parts.terms, self._parts
+        network = found.network
+        before, self.network = self.network, network
+        terms.take(network)
+        self._memberships.network = network
+        if parts.streams is not None and "trackers" in found.taken:
+            trackers = terms.trackers(Contact(self.id))
+            await self.host.issue(parts.streams, SetTrackers(trackers))
+        if parts.topics is not None and network.bootstrap != before.bootstrap:
+            contacts = tuple(entry.contact() for entry in network.bootstrap)
+            parts.topics.bootstrap[:] = contacts
+            await self.host.issue(parts.topics.dht, MeetDht(contacts))
+        if parts.search is not None and network.search_bootstrap != before.search_bootstrap:
+            met = tuple(entry.contact() for entry in network.search_bootstrap)
+            await self.host.issue(parts.search.machine, MeetSearch(met))
+        if self.storage is not None and network.storage is not None:
+            problem = self.storage.reload(network.storage)
+            if problem is not None:
+                found.restart["storage"] = problem
+        self._checks.take(network)
+        return Reloaded(tuple(found.taken), tuple(found.restart))
 
     @property
     def readiness(self) -> Readiness:

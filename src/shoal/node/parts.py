@@ -104,13 +104,15 @@ class Parts:
         if trackers:
             self._add_streams(key, entropy, rng, trackers)
         if network.storage is not None:
+            known = self.streams
+            is_tracker = (lambda node: False) if known is None else known.trackers.__contains__
             role = StorageRole(
                 self.terms,
                 network.storage,
                 key.address,
                 entropy,
                 self._table(),
-                trackers,
+                is_tracker,
                 self.peers,
             )
             self._add_storage(role)

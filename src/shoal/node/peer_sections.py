@@ -11,13 +11,18 @@ from shoal.base.errors import ConfigError
 from shoal.base.ids import parse_node_id
 from shoal.identity import split_secret_source
 from shoal.kernel.contact import ADDRESSES_MAX, Contact
-from shoal.node.addresses import check_origins, is_url
+from shoal.node.addresses import check_origins, is_everywhere, is_url
 from shoal.node.webrtc_section import WEBRTC_ADDRESS
 
 
 def _check_address(field: str, address: str) -> None:
     if not is_url(address, "ws", "wss", port=True):
         raise ConfigError(f"{field}: {address!r} is no address: write ws://HOST:PORT")
+    if is_everywhere(address):
+        raise ConfigError(
+            f"{field}: {address!r} is told to others, who cannot dial it: write the address at"
+            " which they reach this machine, as in ws://10.0.0.1:7700; several, if it has several"
+        )
 
 
 Latitude = Annotated[float, Meta(ge=-90, le=90)]

@@ -23,6 +23,7 @@ from shoal.node.storage_role import StorageRole
 from shoal.node.tasks import Tasks
 from shoal.node.topic_role import TopicRole
 from shoal.protocols.streams.node import StreamNode
+from shoal.protocols.streams.ring import TrackerRing
 from shoal.runtime import RuntimeHost
 
 LOOK_S = 2.0  # between two looks for changes that the log tells of
@@ -62,6 +63,12 @@ class NodeReadiness:
 
     def start(self, network: NetworkFile) -> None:
         """Tell the log of changes from now on, of those whom the network file names, too."""
+        self.take(network)
+        self._tasks.start(self._watch())
+
+    def take(self, network: NetworkFile) -> None:
+        """These are the peers whose coming and going the log tells."""
+        before, self._peers = self._peers, {}
         for what, entries in (
             ("tracker", network.trackers),
             ("storage node", network.storage_nodes),
@@ -70,8 +77,8 @@ class NodeReadiness:
             for entry in entries[:PEERS_MAX]:
                 contact = entry.contact()
                 if contact.node != self._host.node:
-                    self._peers.setdefault(contact.node, _Peer(what, contact.node))
-        self._tasks.start(self._watch())
+                    known = before.get(contact.node) or _Peer(what, contact.node)
+                    self._peers.setdefault(contact.node, known)
 
     async def close(self) -> None:
         """Look no more."""
@@ -91,10 +98,8 @@ class NodeReadiness:
 
     def streams(self, machine: StreamNode) -> None:
         """This node takes part in streams: each has a tracker, or some tracker would take one."""
-        contacts = tuple(machine.trackers.ring.trackers.values())
-        self._host.readiness.add("streams", partial(self._check_streams, machine, contacts))
-        if all(contact.node != self._host.node for contact in contacts):
-            self._tasks.start(self._probe(contacts))
+        self._host.readiness.add("streams", partial(self._check_streams, machine))
+        self._tasks.start(self._probe(machine.trackers.ring))
 
     def dht(self, role: TopicRole) -> None:
         """This node is part of the DHT, and of topics."""
@@ -118,7 +123,8 @@ class NodeReadiness:
     def _is_here(self, node: NodeId) -> bool:
         return node == self._host.node or node in self._host.connections
 
-    def _check_streams(self, machine: StreamNode, contacts: Sequence[Contact]) -> str | None:
+    def _check_streams(self, machine: StreamNode) -> str | None:
+        contacts = tuple(machine.trackers.ring.trackers.values())
         lost: list[StreamId] = []
         for stream in machine.streams:
             at = machine.trackers.at(stream)
@@ -197,9 +203,9 @@ class NodeReadiness:
             log.info("%s: storage has caught up", whose)
         self._behind = behind
 
-    async def _probe(self, contacts: Sequence[Contact]) -> None:
+    async def _probe(self, ring: TrackerRing) -> None:
         while True:
-            self._answered = await self._one_answers(contacts)
+            self._answered = await self._one_answers(tuple(ring.trackers.values()))
             await asyncio.sleep(PROBE_S)
 
     async def _one_answers(self, contacts: Sequence[Contact]) -> bool:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.base.errors import ShoalError
+from shoal.base.errors import ShoalError, UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
 from shoal.base.log_pages import UnheardNode
 from shoal.base.units import S_NS
@@ -75,7 +75,7 @@ class StorageRole:
         node: NodeId,
         entropy: Entropy,
         access: AccessTable | None = None,
-        trackers: Sequence[Contact] = (),
+        is_tracker: Callable[[NodeId], bool] = lambda node: False,
         prefix_of: PrefixOf = lambda peer: None,
     ) -> None:
         """Opens the store; StoreError if that cannot be."""
@@ -103,7 +103,7 @@ class StorageRole:
             holds=self.holds,
             replicas=self.sync.replicas,
             took=self._took,
-            is_tracker={contact.node: None for contact in trackers}.__contains__,
+            is_tracker=is_tracker,
             is_kept=self.streams.__contains__,
             quota=NameQuota(_quotas(section), self._names_used, prefix_of),
         )
@@ -113,8 +113,7 @@ class StorageRole:
         self._terms = terms
         self._node = node
         self._known: dict[StreamId, bool] = {}
-        ids = [settings.id for settings in terms.network.streams if settings.id != ANY_STREAM]
-        self._named = dict.fromkeys(map(parse_stream_id, ids))
+        self._named = self._read_named()
         self._topics: dict[Cid, TopicDescriptor] = {}
         self._compared = asyncio.Event()
         self._host: RuntimeHost | None = None
@@ -214,6 +213,11 @@ class StorageRole:
                 found[stream, partition] = count
         return found
 
+    def _read_named(self) -> dict[StreamId, None]:
+        """The streams that the network file names."""
+        settings = self._terms.network.streams
+        return dict.fromkeys([parse_stream_id(s.id) for s in settings if s.id != ANY_STREAM])
+
     # Life
 
     def start(self, host: RuntimeHost, members: Memberships | None) -> None:
@@ -221,6 +225,13 @@ class StorageRole:
         self._host, self._members = host, members
         host.listeners.append(self._notified)
         host.readiness.add("storage", self._check)
+        self._begin_all()
+
+    def _begin_all(self) -> None:
+        host = self._host
+        assert host is not None  # it runs
+        for stream in list(self.streams):
+            host.command(self.sync, FollowStream(stream))
         beside = self._terms.network.storage_of(StreamId(ANY_STREAM))
         if any(contact.node == self._node for contact in beside):
             host.command(self.sync, FollowNodes(beside))
@@ -290,6 +301,19 @@ class StorageRole:
     def _took(self, id: MessageId) -> None:
         self._rowless.pop(id.stream, None)
         self.sync.stored(id)
+
+    def reload(self, section: StorageSection) -> str | None:
+        """The network file says something else: who keeps which streams beside this node, and by
+        which limits. What of that cannot be taken now."""
+        self._known.clear()
+        self._named = self._read_named()
+        problem: str | None = None
+        try:
+            self.store.limit(store_config(section).retention)
+        except UsageError as error:
+            problem = str(error)
+        self._begin_all()
+        return problem
 
     def follow_topic(self, id: Cid, topic: TopicDescriptor) -> None:
         """The events of a topic are appended to the store: follow its other storage nodes."""

@@ -42,10 +42,17 @@ class Terms:
         self._listed = tuple(trackers)
         self._known: dict[StreamId, StreamTerms] = {}
         self._storage: dict[NodeId, Contact] = {}
+        self._listed_storage: tuple[Contact, ...] = ()
         self.list_storage(storage_nodes)
+
+    def take(self, network: NetworkFile) -> None:
+        """The network file says something else from now on."""
+        self.network = network
+        self.list_storage(self._listed_storage)
 
     def list_storage(self, storage_nodes: Sequence[Contact]) -> None:
         """Where storage nodes are reached."""
+        self._listed_storage = tuple(storage_nodes)
         of_file = [entry.contact() for entry in self.network.storage_nodes]
         self._storage = {contact.node: contact for contact in (*storage_nodes, *of_file)}
 

@@ -34,7 +34,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shoal.base.units import S_NS
-from shoal.storage.config import StoreConfig
+from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.database import Database
 from shoal.storage.layout import (
     OWN,
@@ -261,6 +261,11 @@ class Retainer:
         """A row came in, at this time or later."""
         with self._oldest_changes:
             self._oldest_ns = min(self._oldest_ns, ingest_ns)
+
+    def limit(self, limits: Retention) -> None:
+        """Other limits from now on."""
+        self._config = limits
+        self.rows_given_up()
 
     def rows_given_up(self) -> None:
         """A replica has rows that are not available any more: the next pass removes them."""

@@ -14,7 +14,7 @@ from shoal.identity.stream_message import Position
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.storage.audit import audit
 from shoal.storage.checking import put_right
-from shoal.storage.config import DEFAULTS, StoreConfig
+from shoal.storage.config import DEFAULTS, Retention, StoreConfig
 from shoal.storage.damage import mend
 from shoal.storage.database import Database
 from shoal.storage.ingest import Ingest
@@ -73,6 +73,7 @@ class Store:
         self._logs = Logs(self._database, self._names, config)
         self._leases = Leases(self._database, self._names, self._logs, config)
         self._retainer = Retainer(self._database, config)
+        self._map_bytes_max = config.map_bytes_max
         self.newest_ingest_ns: int = self._database.read(newest_ingest, self._tables)
         """When the newest row of the own log came in."""
         self.damage = self._database.damage
@@ -340,6 +341,12 @@ class Store:
         return self._logs.first_seq_at(log, stream, partition, ingest_ns)
 
     # Leases and retention
+
+    def limit(self, limits: Retention) -> None:
+        """Keep by other limits from now on; UsageError if the store was not opened for so much."""
+        if limits.size_bytes_max is not None and 2 * limits.size_bytes_max > self._map_bytes_max:
+            raise UsageError("a store that may grow so large has to be opened again")
+        self._retainer.limit(limits)
 
     def lease(self, lease: Lease, now_ns: int) -> None:
         """Keep the rows after a seq until the lease expires; the same holder's is replaced."""

@@ -77,4 +77,10 @@ class DhtReady(msgspec.Struct, frozen=True, gc=False):
     contacts: int
 
 
-COMMANDS = (Find, Get, Put)
+class Meet(msgspec.Struct, frozen=True):
+    """Nodes through which the DHT may be entered from now on, instead of those of the start."""
+
+    contacts: tuple[Contact, ...]
+
+
+COMMANDS = (Find, Get, Put, Meet)

@@ -21,7 +21,7 @@ class Lost:
     """Whom to try again."""
 
     def __init__(self, bootstrap: Sequence[Contact], table: RoutingTable, rng: Random) -> None:
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
         self._table = table
         self._rng = rng
         self._contacts: dict[NodeId, Contact] = {}
@@ -39,6 +39,6 @@ class Lost:
 
     def draw(self) -> Contact | None:
         """One that is not in the table, bootstrap contacts included."""
-        away = [one for one in self._bootstrap if one.node not in self._table]
+        away = [one for one in self.bootstrap if one.node not in self._table]
         away += [one for node, one in self._contacts.items() if node not in self._table]
         return self._rng.choice(away) if away else None

@@ -36,7 +36,16 @@ from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
 from shoal.protocols.dht.calls import CALLS, SLOW, Calls
 from shoal.protocols.dht.checking import Checking, Judge, Judged
-from shoal.protocols.dht.commands import COMMANDS, Find, FindDone, Get, GetDone, Put, PutDone
+from shoal.protocols.dht.commands import (
+    COMMANDS,
+    Find,
+    FindDone,
+    Get,
+    GetDone,
+    Meet,
+    Put,
+    PutDone,
+)
 from shoal.protocols.dht.config import KEY_BYTES_MAX, VALUE_BYTES_MAX, DhtConfig
 from shoal.protocols.dht.density import Density
 from shoal.protocols.dht.gets import Gets
@@ -256,6 +265,8 @@ class DhtNode:
                 )
             case Put():
                 return self._put(command, reply, now_ns)
+            case Meet(contacts):
+                return self._upkeep.meet(contacts, now_ns)
         raise UsageError(f"{command!r} is no command of the DHT: Find, Get and Put are")
 
     def _find(self, command: Find, reply: Reply, now_ns: int) -> list[Effect]:

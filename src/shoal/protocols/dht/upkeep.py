@@ -67,6 +67,13 @@ class Upkeep:
         """The node begins."""
         return [SetTimer(TICK, self._jittered(self._config.tick_ns)), *self.join(now_ns)]
 
+    def meet(self, bootstrap: Sequence[Contact], now_ns: int) -> list[Effect]:
+        """Other bootstrap contacts from now on: look through them at once."""
+        self._is_entrance = any(one.node == self._table.node for one in bootstrap)
+        self._bootstrap = tuple([one for one in bootstrap if one.node != self._table.node])
+        self.lost.bootstrap = self._bootstrap
+        return self.join(now_ns)
+
     def join(self, now_ns: int) -> list[Effect]:
         """Find our neighbours; without bootstrap contacts others have to find us."""
         if not self._bootstrap:

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from shoal.base.ids import MessageId, StreamId
 from shoal.identity.stream_message import JSON
+from shoal.kernel.contact import Contact
 from shoal.protocols.streams.config import DEGREE_MAX
 from shoal.protocols.streams.messages import VerifiedMessage
 from shoal.protocols.streams.publisher import Seal
@@ -41,6 +42,13 @@ class LeaveStream(msgspec.Struct, frozen=True, gc=False):
     """Part with a stream."""
 
     stream: StreamId
+
+
+class SetTrackers(msgspec.Struct, frozen=True, gc=False):
+    """These are the trackers of the network from now on. Streams that were with another one go to
+    one of these."""
+
+    contacts: tuple[Contact, ...]
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):

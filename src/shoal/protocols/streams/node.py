@@ -42,6 +42,7 @@ from shoal.protocols.streams.commands import (
     LeaveStream,
     Publish,
     SendReady,
+    SetTrackers,
     StreamReady,
     StreamRefused,
 )
@@ -304,6 +305,9 @@ class StreamNode:
         effects.extend(self.prober.forget(command.stream))
         return effects + self.trackers.leave(command.stream)
 
+    def _set_trackers(self, command: SetTrackers, token: Any) -> list[Effect]:
+        return self.trackers.replace(command.contacts, self._now_ns)
+
     def _publish(self, command: Publish, token: Any) -> list[Effect]:
         state, held_max = self._joined(command.stream), self.config.held_messages_max
         return publish(
@@ -399,6 +403,7 @@ _MESSAGES: dict[type, Callable[[StreamNode, NodeId, Any], list[Effect]]] = {
 _COMMANDS: dict[type, Callable[[StreamNode, Any, Any], list[Effect]]] = {
     JoinStream: StreamNode._join,
     LeaveStream: StreamNode._leave,
+    SetTrackers: StreamNode._set_trackers,
     Publish: StreamNode._publish,
     SendReady: StreamNode._send_ready,
 }

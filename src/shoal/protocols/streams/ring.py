@@ -30,10 +30,16 @@ class TrackerRing:
     """All trackers of a network, put in order for each stream."""
 
     def __init__(self, trackers: Sequence[Contact], pins_of: PinsOf = _no_pins) -> None:
-        self.trackers = {contact.node: contact for contact in trackers}
-        if not trackers or len(self.trackers) < len(trackers):
-            raise UsageError("a network needs trackers, and each of them once")
+        self.trackers: dict[NodeId, Contact] = {}
         self._pins_of = pins_of
+        self.replace(trackers)
+
+    def replace(self, trackers: Sequence[Contact]) -> None:
+        """These are all trackers from now on."""
+        found = {contact.node: contact for contact in trackers}
+        if not trackers or len(found) < len(trackers):
+            raise UsageError("a network needs trackers, and each of them once")
+        self.trackers = found
 
     def order(self, stream: StreamId) -> tuple[Contact, ...]:
         """Every tracker, the one to go to first in front."""

@@ -152,9 +152,10 @@ class Tracker:
     def _admit(self, peer: NodeId, join: Join) -> list[Effect]:
         state = self.streams.get(join.stream)
         streams = self._joined.get(peer, {})
-        if join.stream not in streams and len(streams) >= self.config.streams_per_node_max:
+        keeps = self._keeps(join.stream, peer)  # of such streams there may be any number
+        most = self.config.streams_per_node_max
+        if not keeps and join.stream not in streams and len(streams) >= most:
             return _no_room(peer, join.stream)
-        keeps = self._keeps(join.stream, peer)
         freed: list[Effect] = []
         begins = state is None or join.stream in self._unused
         if begins and not keeps and not self.quota.admit(join.stream, peer):

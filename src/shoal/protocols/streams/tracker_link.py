@@ -118,6 +118,17 @@ class TrackerLink:
         self.leaving.pop(stream, None)
         return [CancelTimer(("leave", stream, self.node)), *self.let_go()]
 
+    def end(self) -> list[Effect]:
+        """It is no tracker of ours any more: say goodbye once, and hang up."""
+        effects: list[Effect] = [CancelTimer((name, self.node)) for name in ("patience", "dial")]
+        for stream in self.leaving:
+            effects.append(CancelTimer(("leave", stream, self.node)))
+            if self.up:
+                effects.append(Send(Leave(stream), (self.node,)))
+        if self.claimed:
+            effects.append(CloseLink(self.node, TRACKER))
+        return effects
+
     def let_go(self) -> list[Effect]:
         """With nothing left to say, hang up."""
         if self.streams or self.leaving or not self.claimed:

@@ -14,6 +14,7 @@ another as soon as one is there, and comes back when the silent one speaks (`sil
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -22,13 +23,13 @@ import msgspec
 from shoal.base.errors import InvariantViolated
 from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.contact import Contact
-from shoal.kernel.effects import CancelTimer, Effect, Send, SetTimer
+from shoal.kernel.effects import CancelTimer, CloseLink, Effect, Send, SetTimer
 from shoal.protocols.streams.config import DEGREE_MAX, NodeConfig
 from shoal.protocols.streams.messages import Instruction, Join, Leave
 from shoal.protocols.streams.overlay import Overlay
 from shoal.protocols.streams.ring import TrackerRing
 from shoal.protocols.streams.silence import Silences
-from shoal.protocols.streams.tracker_link import TrackerLink
+from shoal.protocols.streams.tracker_link import TRACKER, TrackerLink
 
 SEEK = "seek"
 TRACKER_TIMERS = ("dial", "patience", "join", "leave")  # the first field of their keys
@@ -111,6 +112,34 @@ class Trackers:
                 if seat_ is None or tracker not in (seat_.at, seat_.moving):
                     raise InvariantViolated(f"{stream}: counted by {tracker.hex()}, not there")
 
+    def replace(self, contacts: Sequence[Contact], now_ns: int) -> list[Effect]:
+        """These are the trackers from now on: streams that are with one that is gone go to another,
+        and are told to it; those that would rather be with a new one look for it."""
+        self.ring.replace(contacts)
+        for contact in contacts:
+            link = self._links.get(contact.node)
+            if link is None:
+                self._links[contact.node] = TrackerLink(contact, self._rng, self._config)
+            else:
+                link.contact = contact  # where it is dialled the next time
+        gone = [node for node in self._links if node not in self.ring.trackers]
+        effects: list[Effect] = []
+        for seat in self._seats.values():
+            seat.order = tuple([contact.node for contact in self.ring.order(seat.stream)])
+            if seat.moving in gone:
+                self._links[seat.moving].part(seat.stream)
+                seat.moving = None
+            if seat.at in gone and seat.moving is not None:
+                self._links[seat.at].part(seat.stream)
+                self._sit(seat, self._links[seat.moving])
+            elif seat.at is None or seat.at in gone:
+                effects += self._find(seat, now_ns)
+            if seat.at != seat.order[0]:
+                effects += self._seek_later()
+        for node in gone:
+            effects += self._links.pop(node).end()
+        return effects
+
     # Streams
 
     def join(self, overlay: Overlay, now_ns: int) -> list[Effect]:
@@ -189,7 +218,9 @@ class Trackers:
     def opened(self, tracker: NodeId, now_ns: int) -> list[Effect]:
         """A tracker is there: those who are with it join, those who would rather be, and those
         whose own does not answer."""
-        link = self._links[tracker]
+        link = self._links.get(tracker)
+        if link is None:
+            return [CloseLink(tracker, TRACKER)]
         effects = link.opened()
         for seat in self._seats.values():
             if seat.at == tracker:
@@ -206,7 +237,9 @@ class Trackers:
 
     def lost(self, tracker: NodeId, now_ns: int) -> list[Effect]:
         """The link to a tracker broke, or could not be made."""
-        link = self._links[tracker]
+        link = self._links.get(tracker)
+        if link is None:
+            return []  # it is none of our trackers any more
         effects = link.lost(now_ns)
         for stream in list(link.streams):
             seat = self._seats[stream]
@@ -229,9 +262,12 @@ class Trackers:
         name, of = key[0], key[1]
         if name == "join":
             return self._join_again(of, now_ns)
+        link = self._links.get(key[2] if name == "leave" else of)
+        if link is None:
+            return []
         if name == "leave":
-            return self._links[key[2]].say_leave(of)
-        return self._links[of].redial() if name == "dial" else self._give_up(of, now_ns)
+            return link.say_leave(of)
+        return link.redial() if name == "dial" else self._give_up(of, now_ns)
 
     def _give_up(self, tracker: NodeId, now_ns: int) -> list[Effect]:
         link = self._links[tracker]

@@ -82,6 +82,9 @@ class StorageConfig(msgspec.Struct, frozen=True):
     gaps_at_once: int = 256
     """Of these in one question to the disk: a millisecond."""
 
+    stored_ids_max: int = 16_384
+    """Messages that are known to have been stored just now: as many as may wait for the disk."""
+
     chains_max: int = 100_000
     """Chains whose newest message is remembered, as many as a stream may have. Of one that was
     forgotten the next message is looked up."""

@@ -65,7 +65,7 @@ class CopyCounts(msgspec.Struct, frozen=True):
     missing: int
     """Copies of messages of the own log that other storage nodes have not said that they have."""
     uncompared: int
-    """Streams times peers of which nothing is known yet, since the link to the peer came up."""
+    """Streams that were compared with no other storage node yet, since the links came up."""
 
 
 class CopyLedger:
@@ -85,6 +85,11 @@ class CopyLedger:
     def unknown(self, stream: StreamId, peer: NodeId) -> None:
         """A peer is to be compared with."""
         self._uncompared[stream, peer] = None
+
+    def forget(self, peer: NodeId) -> None:
+        """A peer comes back, perhaps without its disk: what it said does not count any more."""
+        for copied in self._places.values():
+            copied.peers.pop(peer, None)
 
     def grown(self, streams_max: int) -> tuple[StreamId, ...]:
         """Streams of which messages were stored since their log was looked at, a few of them."""
@@ -130,7 +135,9 @@ class CopyLedger:
             if lacks:
                 single += min(lacks) + copied.since
                 missing += sum(lacks) + copied.since * len(lacks)
-        return CopyCounts(single, missing, len(self._uncompared))
+        streams = dict.fromkeys(stream for stream, _ in self._uncompared)
+        uncompared = [s for s in streams if all((s, p) in self._uncompared for p in peers_of(s))]
+        return CopyCounts(single, missing, len(uncompared))
 
 
 class Followed:

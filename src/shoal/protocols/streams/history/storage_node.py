@@ -204,7 +204,7 @@ class StorageNode:
                 return self._retained(value)
             case Loaded(FindMissing() as question, value):
                 self.gaps.looked_up(question, None if value is None else decode_answer(value))
-                return []
+                return self._look_for_gaps()
             case Loaded(token, value):
                 return self._loaded(token, value)
             case Verified(token, valid):
@@ -216,9 +216,8 @@ class StorageNode:
             case StoreFailed(token, reason):
                 return self._store_failed(token, reason)
             case TimerFired(key) if key is GAPS:
-                question = self.gaps.question(now_ns)
-                again = SetTimer(GAPS, self.config.gaps_ns)
-                return [again] if question is None else [again, Load(encode(question), question)]
+                self.gaps.begin(now_ns)
+                return [SetTimer(GAPS, self.config.gaps_ns), *self._look_for_gaps()]
             case TimerFired(key) if key is RETAIN:
                 return [Load(encode(Retain()), RETAIN)]
             case TimerFired(Asked() as asked):
@@ -448,6 +447,10 @@ class StorageNode:
             return [SetTimer(RETAIN, self.config.retain_step_ns)]
         failed = [] if step is not None else [Rejected(self.node, "retention-failed")]
         return [*failed, SetTimer(RETAIN, self.config.retain_ns)]
+
+    def _look_for_gaps(self) -> list[Effect]:
+        question = self.gaps.question(self._now_ns)
+        return [] if question is None else [Load(encode(question), question)]
 
     # Messages to keep
 

@@ -22,10 +22,14 @@ class StoredGaps:
     """The gaps of one storage node, in bounded number."""
 
     def __init__(self, config: StorageConfig) -> None:
+        self.unchecked = 0
+        """Predecessors that were not looked for, since there were too many."""
         self._config = config
-        self._newest: dict[_Chain, tuple[int, int]] = {}
+        self._newest: dict[_Chain, Position] = {}
+        self._recent: dict[MessageId, None] = {}  # most come twice, and some out of order
         self._looked_for: dict[MessageId, int] = {}  # since when; those to be looked up next first
         self._missing: dict[MessageId, None] = {}  # of these
+        self._left = 0  # to be looked up in this pass
 
     @property
     def count(self) -> int:
@@ -34,26 +38,37 @@ class StoredGaps:
 
     def stored(self, id: MessageId, previous: Position | None, now_ns: int) -> None:
         """A message is on disk: is the one before it, too?"""
-        chain = (id.stream, id.partition, id.publisher, id.chain)
-        newest = self._newest.pop(chain, None)
-        number = (id.timestamp_ms, id.sequence)
-        self._newest[chain] = number if newest is None or number > newest else newest
-        if len(self._newest) > self._config.chains_max:
-            del self._newest[next(iter(self._newest))]
-        if previous is None:
+        if id in self._recent:
             return
-        before = (previous.timestamp_ms, previous.sequence)
-        if before == newest or number == newest:
-            return  # in order; or stored twice
-        lacks = MessageId(id.stream, id.partition, *before, id.publisher, id.chain)
+        _remember(self._recent, id, None, self._config.stored_ids_max)
+        self._looked_for.pop(id, None)
+        self._missing.pop(id, None)
+        chain, here = _chain(id), Position(id.timestamp_ms, id.sequence)
+        newest = self._newest.pop(chain, None)
+        kept = here if newest is None or here > newest else newest
+        _remember(self._newest, chain, kept, self._config.chains_max)
+        if previous is None or previous == newest:
+            return  # in order
+        place = (previous.timestamp_ms, previous.sequence)
+        lacks = MessageId(id.stream, id.partition, *place, id.publisher, id.chain)
+        if lacks in self._recent or lacks in self._looked_for:
+            return
         if len(self._looked_for) < self._config.gaps_max:
-            self._looked_for.setdefault(lacks, now_ns)
+            self._looked_for[lacks] = now_ns
+        else:
+            self.unchecked += 1
+
+    def begin(self, now_ns: int) -> None:
+        """Look up all that have had time to come, and those that are missing."""
+        due_ns = now_ns - self._config.gaps_ns
+        self._left = sum(since_ns <= due_ns for since_ns in self._looked_for.values())
 
     def question(self, now_ns: int) -> FindMissing | None:
-        """Those that have had time to come, and were not looked up for longest."""
+        """The next of them, those that were not looked up for longest; None at the end."""
         due_ns = now_ns - self._config.gaps_ns
-        due = [id for id, since_ns in self._looked_for.items() if since_ns <= due_ns]
-        due = due[: self._config.gaps_at_once]
+        most = min(self._left, self._config.gaps_at_once)
+        due = [id for id, since_ns in self._looked_for.items() if since_ns <= due_ns][:most]
+        self._left -= len(due)
         for id in due:
             self._looked_for[id] = self._looked_for.pop(id)  # to the end
         return FindMissing(tuple(due)) if due else None
@@ -61,7 +76,8 @@ class StoredGaps:
     def looked_up(self, question: FindMissing, answer: Any) -> None:
         """The disk says what it lacks."""
         if not isinstance(answer, Missing):
-            return  # it fails: perhaps not the next time
+            self._left = 0  # it fails: perhaps not the next time
+            return
         missing = {question.ids[at]: None for at in answer.at}
         for id in question.ids:
             if id in missing:
@@ -69,3 +85,13 @@ class StoredGaps:
             else:
                 self._missing.pop(id, None)
                 self._looked_for.pop(id, None)
+
+
+def _chain(id: MessageId) -> _Chain:
+    return id.stream, id.partition, id.publisher, id.chain
+
+
+def _remember(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    table[key] = value
+    if len(table) > most:
+        del table[next(iter(table))]

@@ -366,6 +366,7 @@ class StorageSync:
         peer = self._followed.peers[node]
         peer.linked, peer.silent, peer.asked_ns, peer.met = True, False, 0, False
         peer.listed = 0  # what was refused for want of room may find some now
+        self._followed.copies.forget(node)
         for stream in peer.streams:
             self._followed.copies.unknown(stream, node)
         self._behind.opened(node, peer.streams, now_ns)
