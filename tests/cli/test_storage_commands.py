@@ -294,7 +294,7 @@ def test_the_doctor_reads_the_newest_rows(town: Path, capsys: pytest.CaptureFixt
 def test_the_folder_of_up_has_a_store_too(
     town: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (town / "shoal.toml").write_text("[search]\nclient = true\n")
+    (town / "shoal.toml").write_text("[tracker]\n")
     assert ends("storage", "verify") == 2
     assert "shoal.toml has no [storage]" in capsys.readouterr().err
     (town / "shoal-data").mkdir()

@@ -111,6 +111,30 @@ def test_any_change_of_trackers_leaves_every_stream_with_one_of_them(seed: int) 
         assert any(to == at and isinstance(said, Join | Leave) for to, said in host.sent)
 
 
+def test_a_stream_goes_to_the_tracker_that_its_owner_pins_now() -> None:
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            trackers = [
+                await stack.enter_async_context(open_tracker(name=f"tracker {number}"))
+                for number in range(2)
+            ]
+            entries = tuple(tracker_contact(t.id, list(t.addresses)) for t in trackers)
+
+            def pinned(number: int) -> NetworkFile:
+                settings = StreamSettings(trackers=(entries[number].id,))
+                return NetworkFile(trackers=entries, streams=(settings,))
+
+            node = await stack.enter_async_context(Node.open(pinned(0)))
+            id = (await node.create_stream("/x")).id
+            await node.join(id)
+            await until(lambda: members(trackers[0], id) == {node.id})
+            assert (await node.reload(pinned(1))).taken == ("streams",)
+            await until(lambda: members(trackers[1], id) == {node.id})
+            await until(lambda: members(trackers[0], id) == set())
+
+    run(main())
+
+
 def test_storage_and_bootstrap_nodes_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

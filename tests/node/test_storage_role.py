@@ -6,6 +6,7 @@ import asyncio
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 from unittest import mock
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystor
 from shoal.node import Last, NetworkFile, Node, storage_role
 from shoal.node.network_file import NodeSection, StorageSection, TrackerSection
 from shoal.storage.errors import StoreFull, StoreGone, StoreInUse
+from shoal.storage.layout import place_of, tail_of
 from shoal.storage.store import Store
 from tests.node.network import contents, run, take
 from tests.node.storage import StorageTown, until_stored, until_taken_in
@@ -419,5 +421,37 @@ def test_when_names_are_scarce_those_without_rows_are_used_again(tmp_path: Path)
                 keeper.storage._looked_ns = 0
                 await another.publish("x", durable=True)
                 assert len(keeper.storage.streams) == 4  # they are kept still
+
+    run(main())
+
+
+def test_a_read_says_that_a_damaged_row_is_missing(tmp_path: Path) -> None:
+    """The last of its chain too, which no gap shows."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", stream=STREAM)
+        async with town.open("tracker"), town.open("one") as keeper, town.open() as alice:
+            stream = await alice.open_stream(STREAM)
+            for number in range(10):
+                await stream.publish(number, durable=True)
+            assert keeper.storage is not None
+            store = keeper.storage.store
+            rows = [row for page in store.range(StreamId(STREAM), 0) for row in page]
+            kept = store._database.tables.messages
+
+            def hurt(txn: Any) -> None:
+                for row in (rows[4], rows[9]):
+                    key = place_of(0, 0) + tail_of(row.id)
+                    value = txn.get(key, db=kept)
+                    txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=kept)
+
+            store._database.write(hurt)
+            async with town.open() as reader:
+                reading = (await reader.open_stream(STREAM)).read()
+                got = [message.content async for message in reading]
+            assert got == [0, 1, 2, 3, 5, 6, 7, 8]
+            assert not reading.complete
+            assert keeper.storage.problem is not None
+            assert "2 damaged rows" in keeper.storage.problem
 
     run(main())

@@ -153,6 +153,7 @@ class Shelf:
             lambda stream: True,
             is_behind=sync.is_behind,
             missed=sync.missed,
+            is_kept=lambda stream: stream in self.streams,
             holds=lambda stream: stream in self.streams,
             replicas=sync.replicas,
         )

@@ -92,3 +92,21 @@ def test_a_bootstrap_node_that_comes_back_enters_the_network_that_is_there(seed:
         assert network.until_together(MERGED_S) <= MERGED_S
         network.simulation.run_for(180)
         assert knows_its_size(network)
+
+
+def test_who_lost_the_network_and_is_alone_knows_it(seed: int) -> None:
+    """It has a place again, on a circle of its own, where it finds nothing but what it has."""
+    network = FoundedNetwork(seed, 2, 1, "one list")
+    for node in network.nodes:
+        network.start(node)
+    assert network.until_together(SOON_S) <= SOON_S
+    last = network.machine(network.nodes[2])
+    assert not last.stranded
+    for node in network.nodes[:2]:
+        network.crash(node)
+    network.simulation.run_for(90)
+    assert (last.joined, last.stranded) == (True, True)
+    network.start(network.nodes[0])
+    assert network.until_together(MERGED_S) <= MERGED_S
+    assert not last.stranded
+    assert not network.machine(network.nodes[0]).stranded, "others enter through it"

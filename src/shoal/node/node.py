@@ -289,7 +289,7 @@ class Node(Searching):
         before, self.network = self.network, network
         terms.take(network)
         self._memberships.network = network
-        if parts.streams is not None and "trackers" in found.taken:
+        if parts.streams is not None and {"trackers", "streams"} & set(found.taken):
             trackers = terms.trackers(Contact(self.id))
             await self.host.issue(parts.streams, SetTrackers(trackers))
         if parts.topics is not None and network.bootstrap != before.bootstrap:

@@ -149,9 +149,11 @@ class NodeReadiness:
         return f"no other node of the DHT answers: {self._tried(others, '[[dht.bootstrap]]')}"
 
     def _check_search(self, role: SearchRole) -> str | None:
+        tried = self._tried(role.bootstrap, "[[search.bootstrap]]")
+        if role.machine.stranded:
+            return f"this node has lost the search network, and is alone: {tried}"
         if role.machine.joined:
             return None
-        tried = self._tried(role.bootstrap, "[[search.bootstrap]]")
         return f"this node has no place in the search network yet: {tried}"
 
     def _tried(self, contacts: Sequence[Contact], section: str = "[[trackers]]") -> str:

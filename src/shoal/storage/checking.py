@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from shoal.storage.store import Store
 
 PAGE_ROWS = 1_000
-LISTED_MAX = 1_000
-"""Damaged rows that are listed one by one."""
+LISTED_MAX = 10_000
+"""Damaged rows that are listed one by one, and fetched by one `repair`: as many as are noted."""
 
 Tell = Callable[["Checked"], None]
 

@@ -113,7 +113,7 @@ class Damage:
 
     def row_without(self, key: bytes) -> int | None:
         """The own row that names a message, if it was met, and could not be read."""
-        seq = self._seqs.get(key) if self._noted else None
+        seq = self._seqs.get(key)
         return seq if seq and self.is_noted(Place(key[:PLACE_BYTES]), seq) else None
 
     def is_noted(self, place: Place, seq: int) -> bool:

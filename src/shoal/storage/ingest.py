@@ -57,6 +57,7 @@ class Ingest:
         self._tables = tables
         self._names = names
         self._damage = damage
+        self._has_damage = len(damage) > 0
         self._now_ns = now_ns
         self._open: dict[tuple[StreamId, int], _Open] = {}
         self._entries: list[tuple[bytes, bytes]] = []
@@ -67,9 +68,10 @@ class Ingest:
         at = self._at(id)
         tail = tail_of(id)
         key = at.place + tail
-        missing = self._damage.row_without(key)
-        if missing is not None and self._is_mended(at.place, missing, tail, signed):
-            return Duplicate(missing)
+        if self._has_damage:
+            missing = self._damage.row_without(key)
+            if missing is not None and self._is_mended(at.place, missing, tail, signed):
+                return Duplicate(missing)
         seq = at.last + 1
         value = message_value(key, seq, at.ingest_ns, signed)
         if not self._txn.put(key, value, overwrite=False, db=self._tables.messages):

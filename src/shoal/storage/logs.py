@@ -27,7 +27,6 @@ from shoal.storage.database import Database
 from shoal.storage.layout import (
     HEAD_KEY_BYTES,
     OWN,
-    SEQ_BYTES,
     Entry,
     Head,
     Place,
@@ -51,6 +50,8 @@ from shoal.storage.layout import (
 )
 from shoal.storage.names import Names
 from shoal.storage.rows import DamagedRow, LogHead, LogId, LogPage, Row
+
+INT64_MAX = 2**64 - 1  # of a seq in a key
 
 Match = Callable[[bytes], bool]
 """Whether a key of `messages` is asked for."""
@@ -212,20 +213,30 @@ class Logs:
         if at.place is None or after_seq >= head.last:
             return LogPage(rows, after_seq, head)
         damaged: list[DamagedRow] = []
-        size_bytes, through = 0, after_seq
-        entries = Entries(txn, self._tables, at.place, at.number)
-        for seq, entry in entries.whole(after_seq, head.last):
+        size_bytes, through, place = 0, after_seq, at.place
+        entries = Entries(txn, self._tables, place, at.number)
+        config, get, messages = self._config, txn.get, self._tables.messages
+        for seq, entry in entries.after(after_seq):
+            if seq > through + 1:
+                end = min(seq, head.last + 1)
+                most = limit - len(rows)
+                through = self._missing(entries, place, through, end, most, damaged)
+                if through + 1 < seq or seq > head.last or len(damaged) >= most:
+                    break
             through = seq
-            message_key = None if entry is None else at.place + entry.tail
-            if entry is None:
-                self._database.damage.note(at.place, seq if entries.is_own(seq) else 0)
-                damaged.append(DamagedRow(seq, 0, None))
-            elif (
-                message_key is not None
-                and (match is None or match(message_key))
-                and not (minus and self._is_in(txn, message_key, minus))
-            ):
-                signed = self._signed(txn, entries, at.place, seq, entry)
+            key = place + entry.tail
+            if (match is None or match(key)) and not (minus and self._is_in(txn, key, minus)):
+                signed = None
+                if not entry.variant:
+                    try:
+                        message = read_message(key, get(key, db=messages))
+                    except Rotten:
+                        pass
+                    else:
+                        if message.seq == seq or seq > entries.own_upto:
+                            signed = message.signed
+                if signed is None:
+                    signed = self._signed(txn, entries, place, seq, entry)
                 id = id_of(at.stream, at.partition, entry.tail)
                 if signed is None:
                     damaged.append(DamagedRow(seq, entry.ingest_ns, id, entry.lost))
@@ -233,12 +244,35 @@ class Logs:
                     rows.append(Row(id, seq, entry.ingest_ns, signed))
                     size_bytes += len(signed)
             if (
-                len(rows) + len(damaged) >= limit
-                or size_bytes >= self._config.page_bytes_max
-                or through - after_seq >= self._config.scan_rows_max
+                through == head.last
+                or len(rows) + len(damaged) >= limit
+                or size_bytes >= config.page_bytes_max
+                or through - after_seq >= config.scan_rows_max
             ):
                 break
+        else:
+            through = self._missing(
+                entries, place, through, head.last + 1, limit - len(rows), damaged
+            )
         return LogPage(rows, through, head, tuple(damaged))
+
+    def _missing(
+        self,
+        entries: Entries,
+        place: Place,
+        through: int,
+        end: int,
+        limit: int,
+        damaged: list[DamagedRow],
+    ) -> int:
+        """Rows after a seq and before another are not there, as they have to be: they are damaged.
+        How far that was noted."""
+        for seq in range(through + 1, end):
+            if len(damaged) >= limit:
+                return seq - 1
+            self._database.damage.note(place, seq if seq <= entries.own_upto else 0)
+            damaged.append(DamagedRow(seq, 0, None))
+        return max(through, end - 1)
 
     def _signed(
         self, txn: Txn, entries: Entries, place: Place, seq: int, entry: Entry
@@ -256,12 +290,12 @@ class Logs:
         try:
             message = read_message(key, value)
         except Rotten:
-            if entries.is_own(seq):
+            if seq <= entries.own_upto:
                 damage.note(place, seq, key)
             elif value is not None or not entry.lost:
                 damage.note_message(txn, tables, key)
             return None
-        if entries.is_own(seq) and message.seq != seq:
+        if seq <= entries.own_upto and message.seq != seq:
             again = entries.find(message.seq)
             if again is None or again.tail != entry.tail:  # not one that came again
                 damage.note(place, seq)
@@ -333,14 +367,12 @@ class Entries:
         closed = closed_at(txn, tables, place)
         self.shared = next((log.last for log in closed if log.number == number), 0)
         """Rows up to this one are kept as rows of the own log."""
+        self.own_upto = INT63_MAX if number == OWN else self.shared
+        """The same; of the own log, all of them."""
         older = [log for log in closed if number == OWN or log.number < number]
         # What a log has of an older one came in when that was closed, at the latest.
         self._caps = older if number == OWN or self.shared else []
         self._capped = max((log.last for log in self._caps), default=0)
-
-    def is_own(self, seq: int) -> bool:
-        """Whether this row is kept as one of the own log."""
-        return self.number == OWN or seq <= self.shared
 
     def find(self, seq: int) -> Entry | None:
         """The row with this seq, available or not."""
@@ -377,15 +409,14 @@ class Entries:
         return min([kept_ns, *(log.until_ns for log in self._caps if seq <= log.last)])
 
     def _kept(self, number: int, seq: int) -> Iterator[tuple[int, Entry]]:
-        begin = entry_key(number, self._place, seq + 1)
-        prefix = begin[:-SEQ_BYTES]
+        end, capped = entry_key(number, self._place, INT64_MAX), self._capped
         with self._txn.cursor(self._table) as cursor:
-            if cursor.set_range(begin):
+            if cursor.set_range(entry_key(number, self._place, seq + 1)):
                 for key, value in cursor.iternext():
-                    if not key.startswith(prefix):
+                    if key > end:
                         return
                     at = seq_of(key)
-                    yield at, self._read(at, value)
+                    yield at, read_entry(value) if at > capped else self._read(at, value)
 
     def _read(self, seq: int, raw: bytes) -> Entry:
         entry = read_entry(raw)

@@ -212,8 +212,10 @@ class Reader:
                     return rows, key
                 scanned += 1
                 if match is None or match(key):
-                    message = self._read(txn, key, cursor.value())
-                    if message is None:
+                    try:
+                        message = read_message(key, cursor.value())
+                    except Rotten:
+                        self._note(txn, key)
                         continue
                     size_bytes += len(message.signed)
                     id = id_of(stream, partition, key[PLACE_BYTES:])
@@ -241,8 +243,10 @@ class Reader:
                 if len(rows) >= limits.rows or scanned >= self._config.scan_rows_max:
                     break
                 if match is None or match(key):
-                    message = self._read(txn, key, cursor.value())
-                    if message is None:
+                    try:
+                        message = read_message(key, cursor.value())
+                    except Rotten:
+                        self._note(txn, key)
                         damaged, seen = damaged + 1, key
                         continue
                     size_bytes += len(message.signed)
@@ -306,8 +310,11 @@ class Reader:
         try:
             return read_message(key, value)
         except Rotten:
-            self._database.damage.note_message(txn, self._database.tables, key)
+            self._note(txn, key)
             return None
+
+    def _note(self, txn: Txn, key: bytes) -> None:
+        self._database.damage.note_message(txn, self._database.tables, key)
 
 
 def matching(publisher: NodeId | None, chain: str | None) -> Match | None:

@@ -147,8 +147,8 @@ class _Deaf:
 
 async def roles(network: NetworkFile) -> list[Finding]:
     """What the running node says of itself, by its gateway, if it has one."""
-    if network.gateway is None:
-        return []
+    if network.gateway is None or network.gateway.listen.endswith(":0"):
+        return []  # nobody knows its port
     return await asyncio.to_thread(_ask_roles, network.gateway)
 
 

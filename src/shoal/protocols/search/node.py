@@ -127,6 +127,12 @@ class SearchNode:
         place = parts.hosting.host is not None if self.client else parts.circle.joined
         return place and parts.measurement.known is not None
 
+    @property
+    def stranded(self) -> bool:
+        """Whether this node has lost the network that it was in, and is alone: it searches itself
+        only."""
+        return not self.client and self.parts.circle.stranded
+
     def measured(self, column: str) -> float | None:
         """The last result of a user-defined column."""
         return self.parts.measurement.extras.get(column)

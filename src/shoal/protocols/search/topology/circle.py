@@ -330,6 +330,13 @@ class Circle:
         return self._config.found_ns * (1 + len(below))
 
     @property
+    def stranded(self) -> bool:
+        """Whether we are alone, though we were given others, and nobody enters through us: whom we
+        look for is elsewhere."""
+        given = bool(self.acquaintances.bootstrap)
+        return self._alone and given and not self._reunions.is_entrance
+
+    @property
     def _alone(self) -> bool:
         """Whether nobody else is on our circle."""
         edges = self.ring.edges

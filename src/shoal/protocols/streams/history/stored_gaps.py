@@ -25,8 +25,9 @@ class StoredGaps:
         self.unchecked = 0
         """Predecessors that were not looked for, since there were too many."""
         self._config = config
-        self._newest: dict[_Chain, Position] = {}
+        self._newest: dict[_Chain, tuple[int, int]] = {}
         self._recent: dict[MessageId, None] = {}  # most come twice, and some out of order
+        self._older: dict[MessageId, None] = {}  # as many before these
         self._looked_for: dict[MessageId, int] = {}  # since when; those to be looked up next first
         self._missing: dict[MessageId, None] = {}  # of these
         self._left = 0  # to be looked up in this pass
@@ -38,20 +39,26 @@ class StoredGaps:
 
     def stored(self, id: MessageId, previous: Position | None, now_ns: int) -> None:
         """A message is on disk: is the one before it, too?"""
-        if id in self._recent:
+        recent, newest = self._recent, self._newest
+        if id in recent or id in self._older:
             return
-        _remember(self._recent, id, None, self._config.stored_ids_max)
-        self._looked_for.pop(id, None)
-        self._missing.pop(id, None)
-        chain, here = _chain(id), Position(id.timestamp_ms, id.sequence)
-        newest = self._newest.pop(chain, None)
-        kept = here if newest is None or here > newest else newest
-        _remember(self._newest, chain, kept, self._config.chains_max)
-        if previous is None or previous == newest:
+        recent[id] = None
+        if 2 * len(recent) >= self._config.stored_ids_max:
+            self._recent, self._older = {}, recent
+        if self._looked_for:
+            self._looked_for.pop(id, None)
+            self._missing.pop(id, None)
+        chain = (id.stream, id.partition, id.publisher, id.chain)
+        number, last = (id.timestamp_ms, id.sequence), newest.get(chain)
+        before = None if previous is None else (previous.timestamp_ms, previous.sequence)
+        if last is None or number > last:
+            newest[chain] = number
+            if len(newest) > self._config.chains_max:
+                del newest[next(iter(newest))]
+        if before is None or before == last:
             return  # in order
-        place = (previous.timestamp_ms, previous.sequence)
-        lacks = MessageId(id.stream, id.partition, *place, id.publisher, id.chain)
-        if lacks in self._recent or lacks in self._looked_for:
+        lacks = MessageId(id.stream, id.partition, *before, id.publisher, id.chain)
+        if lacks in self._recent or lacks in self._older or lacks in self._looked_for:
             return
         if len(self._looked_for) < self._config.gaps_max:
             self._looked_for[lacks] = now_ns
@@ -85,13 +92,3 @@ class StoredGaps:
             else:
                 self._missing.pop(id, None)
                 self._looked_for.pop(id, None)
-
-
-def _chain(id: MessageId) -> _Chain:
-    return id.stream, id.partition, id.publisher, id.chain
-
-
-def _remember(table: dict[Any, Any], key: Any, value: Any, most: int) -> None:
-    table[key] = value
-    if len(table) > most:
-        del table[next(iter(table))]
