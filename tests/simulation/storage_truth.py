@@ -220,6 +220,8 @@ class StorageTruth:
         self.nodes = [self._client(key.address) for key in self.publishers]
         self.readers = [self._client(PrivateKey.generate(self.entropy).address) for _ in range(3)]
         self.acknowledged: dict[MessageId, None] = {}
+        self._lost: set[MessageId] = set()
+        """With the disk of a storage node: before anybody was told that they are kept."""
         self._previous: dict[tuple[int, StreamId], Position] = {}
         self._is_over = False
 
@@ -308,7 +310,8 @@ class StorageTruth:
     def _notified(self, node: SimNode, event: Any) -> None:
         match event:
             case KeptDurably(MessageId() as id):
-                self.acknowledged[id] = None
+                if id not in self._lost:
+                    self.acknowledged[id] = None
             case HistoryPage(Answer() as answer, rows):
                 answer.rows += [decode_body(row.message.signed).id for row in rows]
                 node.command(0, ReadMore(), answer)
@@ -401,8 +404,15 @@ class StorageTruth:
 
     def _may_lose(self, shelf: Shelf) -> bool:
         """Whether each acknowledged message is on the disk of another one that is named."""
-        others = [one.ids() for one in self.shelves if one is not shelf]
-        return not set(self.acknowledged) - set().union(*others)
+        others: set[MessageId] = set()
+        for one in self.shelves:
+            if one is not shelf:
+                others |= one.ids()
+        if set(self.acknowledged) - others:
+            return False
+        # The word that these are kept may be on its way.
+        self._lost |= shelf.ids() - others
+        return True
 
     def _empty(self, shelf: Shelf) -> str:
         shelf.node.crash()
