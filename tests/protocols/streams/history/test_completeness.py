@@ -116,6 +116,7 @@ def test_it_knows_that_after_a_restart_too(tmp_path: Path) -> None:
     for host in pair.hosts.values():
         host.close()
     bob = StorageHost(BOB, tmp_path / BOB.hex(), peers=(ALICE, BOB))
+    bob.advance(4 * S_NS)  # the time of day goes on
     bob.command(bob.sync, FollowStream(STREAM))
     bob.finish_all()
     bob.dial_failed(ALICE, "refused")
