@@ -61,7 +61,6 @@ DOWN_S = (0.5, 4.0)  # a storage node is killed or frozen for so long
 BETWEEN_S = (1.0, 3.0)  # faults
 START_S_MAX = 60.0
 COPIES_S_MAX = 120.0
-HEAL_S = 60.0
 END_S = 20.0
 TRACKER = "tracker"
 OWNER = "0x" + "5e" * 20
@@ -76,8 +75,10 @@ class Settings(msgspec.Struct, frozen=True):
     streams: int = 1_000
     messages: int = 20_000
     publishers: int = 64
-    rounds: int = 1
-    """How often each storage node suffers each fault."""
+    faults: int = len(FAULTS) * STORAGE_NODES
+    """So many; with all of them each storage node suffers each kind of fault."""
+    heal_s: int = 60
+    """After the last fault; then all must be well."""
     seed: int = 1
 
 
@@ -373,7 +374,7 @@ def check_stores(processes: list[StorageProcess], ledger: Ledger) -> None:
                 if said - have:
                     raise Failure(
                         f"{process.folder.name} lacks {len(said - have)} of {len(said)} messages "
-                        f"of {stream}, {HEAL_S:g} s after the last fault"
+                        f"of {stream} when all should be well again"
                     )
 
 
@@ -417,12 +418,9 @@ async def campaign(folder: Path, settings: Settings, show: Show) -> dict[str, An
             group.create_task(load.publish(publishers, owned))
             for reader in readers:
                 group.create_task(read_on(reader, ledger, Random(rng.random()), load_over))
-            plan = [
-                (kind, process)
-                for _ in range(settings.rounds)
-                for kind in FAULTS
-                for process in processes
-            ]
+            plan = [(kind, process) for kind in FAULTS for process in processes]
+            if settings.faults < len(plan):
+                plan = rng.sample(plan, settings.faults)
             while not ledger.messages:
                 await asyncio.sleep(0.05)
             await faults.back_up()
@@ -433,13 +431,15 @@ async def campaign(folder: Path, settings: Settings, show: Show) -> dict[str, An
             await load.done.wait()
             load_over.set()
         show("all faults are over")
-        healed_s = time.monotonic() + HEAL_S
+        healed_s = time.monotonic() + settings.heal_s
         await faults.copied()
-        copied_s = time.monotonic() - (healed_s - HEAL_S)
+        copied_s = time.monotonic() - (healed_s - settings.heal_s)
         await asyncio.sleep(max(0.0, healed_s - time.monotonic()))
         for stream in ledger.acknowledged:
             if not await read_one(rng.choice(readers), stream, ledger, rng):
-                raise Failure(f"{stream}: no complete answer {HEAL_S:g} s after the last fault")
+                raise Failure(
+                    f"{stream}: no complete answer {settings.heal_s} s after the last fault"
+                )
         await asyncio.gather(*[process.end() for process in processes])
         await asyncio.to_thread(check_stores, processes, ledger)
     return {

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.base.ids import MessageId, StreamId
+from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.stream_message import Body, Position, decode_body, encode_body
@@ -51,7 +51,7 @@ from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import MachineInvariants
-from shoal.sim.network import Frame, LinkEnd, Shaper
+from shoal.sim.faults.partition import _Cut
 from shoal.sim.simulation import START_NS
 from shoal.storage.disk import StoreDisk
 from shoal.storage.store import Store
@@ -90,34 +90,21 @@ class Outcome(msgspec.Struct):
         return not self.untrue and not self.unsure
 
 
-class Frozen(Shaper):
+class Frozen(_Cut):
     """A node that is stopped, and whose links stay up: nothing comes of it, or to it."""
 
-    keeps_order = True
-
-    def __init__(self, node: SimNode) -> None:
-        self._node = node.id
-
-    def cuts(self, a: Any, b: Any) -> bool:
-        return self._node in (a, b)
-
-    def shape(self, end: LinkEnd, frame: Frame, arrivals_ns: list[int]) -> list[int]:
-        return [] if self.cuts(end.host.node, end.peer) else arrivals_ns
+    def __init__(self, simulation: Simulation, node: SimNode) -> None:
+        super().__init__(simulation, {node.id: None})
 
 
-class CutOff(Shaper):
+class CutOff(_Cut):
     """Two nodes between which nothing passes."""
 
-    keeps_order = True
+    def __init__(self, simulation: Simulation, a: SimNode, b: SimNode) -> None:
+        super().__init__(simulation, {a.id: None, b.id: None})
 
-    def __init__(self, a: SimNode, b: SimNode) -> None:
-        self._pair = {a.id, b.id}
-
-    def cuts(self, a: Any, b: Any) -> bool:
-        return {a, b} == self._pair
-
-    def shape(self, end: LinkEnd, frame: Frame, arrivals_ns: list[int]) -> list[int]:
-        return [] if self.cuts(end.host.node, end.peer) else arrivals_ns
+    def cuts(self, a: NodeId, b: NodeId) -> bool:
+        return a != b and a in self._away and b in self._away
 
 
 class Shelf:
@@ -400,16 +387,16 @@ class StorageTruth:
         return "killed"
 
     def _freeze(self, shelf: Shelf) -> str:
-        frozen = Frozen(shelf.node)
+        frozen = Frozen(self.simulation, shelf.node)
         self.simulation.add_shaper(frozen)
-        self._later(shelf, lambda: self.simulation.remove_shaper(frozen))
+        self._later(shelf, frozen.heal)
         return "frozen"
 
     def _cut(self, shelf: Shelf) -> str:
         other = self.rng.choice([one for one in self.shelves if one is not shelf])
-        cut = CutOff(shelf.node, other.node)
+        cut = CutOff(self.simulation, shelf.node, other.node)
         self.simulation.add_shaper(cut)
-        self._later(shelf, lambda: self.simulation.remove_shaper(cut))
+        self._later(shelf, cut.heal)
         return "cut off"
 
     def _may_lose(self, shelf: Shelf) -> bool:

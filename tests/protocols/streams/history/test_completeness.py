@@ -385,3 +385,14 @@ def test_one_whose_link_breaks_under_a_comparison_is_not_waited_for(pair: Pair) 
     bob.finish_all()
     (answer,) = bob.said(EVE)
     assert 0 < until_ms(answer) < EVERYTHING
+
+
+def test_a_question_that_was_lost_is_asked_again() -> None:
+    class Late(Keeper):
+        def answer(self, question: Any) -> Any:
+            answer = super().answer(question)
+            return None if len(self.asked) == 1 else answer
+
+    library = Library(Late(MESSAGES), speaking(MESSAGES[:10], 0))
+    assert library.read_all(MessageRange()) == MESSAGES
+    assert library.ended == [HistoryEnded("read")]
