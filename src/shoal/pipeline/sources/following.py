@@ -70,6 +70,8 @@ class Follower:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._servers = LogServers(options)
+        self._growing: set[UUID] = set()
+        """The own logs of all servers that answered."""
 
     def close(self) -> None:
         self._servers.close()
@@ -114,9 +116,15 @@ class Follower:
         the options do not say to go on without them."""
         ends = {part.partition: part.log for part in ranges}
         lacking = whole.lacking(list(ends.values()), to_ms)
-        if not lacking:
+        said = list(map(_shown, lacking))
+        # A server that came, or began a new log, after the others had answered.
+        new = sorted({*ends.values()} & self._growing - whole.unheard.keys())
+        said += [
+            f"any, since the owner of log {log} was not compared with the others" for log in new
+        ]
+        if not said:
             return
-        named = "; ".join(map(_shown, lacking))
+        named = "; ".join(said)
         text = (
             f"{self._options.stream}: a batch up to 'latest' is incomplete: there may be messages"
             f" that no server has: {named}"
@@ -171,7 +179,9 @@ class Follower:
     # Steps
 
     def _heads(self) -> Heads:
-        return Heads(self._servers.heads(), self._options.min_replicas)
+        answers = self._servers.heads()
+        self._growing |= {answer.own for answer in answers}
+        return Heads(answers, self._options.min_replicas)
 
     def _seq_of(self, point: Point, partition: int, log: UUID, newest: int) -> int:
         """The last row before a point."""
