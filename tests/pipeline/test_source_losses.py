@@ -441,6 +441,22 @@ def test_the_log_that_is_read_must_be_the_whole(a: LogServer, b: LogServer) -> N
         planned(batch)
 
 
+def test_a_server_that_does_not_keep_the_stream_does_not_say_that_it_is_empty(
+    tmp_path: Path,
+) -> None:
+    def yes(stream: StreamId) -> bool:
+        return True
+
+    latest = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    with LogServer(tmp_path / "a", keeps=yes) as a, LogServer(tmp_path / "other") as other:
+        assert planned(BatchReader(options(a, other, **latest))) == []
+        a.unheard = [AWAY]
+        with pytest.raises(HistoryIncomplete):
+            planned(BatchReader(options(a, other, **latest)))
+        alone = options(other, **latest, allowMissing="true")
+        assert planned(BatchReader(alone)) == []
+
+
 def test_a_log_whose_owner_was_not_there_when_others_said_that_they_have_all_may_lack_some(
     a: LogServer, b: LogServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

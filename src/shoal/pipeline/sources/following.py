@@ -40,8 +40,8 @@ class Ahead(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """Of each server that answered, by its own log: the storage nodes that may have messages that
-    this log lacks."""
+    """Of each server that keeps the stream and answered, by its own log: the storage nodes that may
+    have messages that this log lacks."""
 
     unheard: dict[UUID, list[UnheardNode]]
 
@@ -50,7 +50,7 @@ class Whole(NamedTuple):
         owner is gone is read as far as the others have it, and then along one of theirs."""
         owners = [self.unheard[log] for log in logs if log in self.unheard]
         found: dict[str, UnheardNode] = {}
-        for unheard in owners or [min(self.unheard.values(), key=len)]:
+        for unheard in owners or [min(self.unheard.values(), key=len, default=[])]:
             for one in unheard:
                 if to_ms is None or to_ms > one.whole_until_ms:
                     found.setdefault(one.node, one)
@@ -101,7 +101,7 @@ class Follower:
         end_s = time.monotonic() + self._options.patience_s
         while True:
             answers = self._servers.heads(whole=True)
-            found = Whole({answer.own: answer.unheard for answer in answers})
+            found = Whole({answer.own: answer.unheard for answer in answers if answer.kept})
             heads = Heads(answers, self._options.min_replicas)
             logs = [log for p in heads.partitions if (log := heads.best(p)) is not None]
             is_late = time.monotonic() + PAUSE_S > end_s
