@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import BuiltinMethodType, FunctionType, MethodType
@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from shoal.kernel.wall import WallClock
-from shoal.node import NetworkFile, Node
+from shoal.node import Node
 from shoal.node.network_file import (
     DhtSection,
     SearchSection,
@@ -44,10 +44,8 @@ def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
         yield ".__self__", thing.__self__
     elif isinstance(thing, FunctionType):
         for at, cell in enumerate(thing.__closure__ or ()):
-            try:
+            with suppress(ValueError):
                 yield f".<closure {at}>", cell.cell_contents
-            except ValueError:
-                pass
     elif type(thing).__module__.partition(".")[0] == "shoal":
         names = list(getattr(thing, "__dict__", {}))
         for kind in type(thing).__mro__:
@@ -55,10 +53,8 @@ def parts_of(thing: Any) -> Iterator[tuple[str, Any]]:
             names += [slots] if isinstance(slots, str) else list(slots)
         names += list(getattr(thing, "__struct_fields__", ()))
         for name in dict.fromkeys(names):
-            try:
+            with suppress(AttributeError):
                 yield f".{name}", getattr(thing, name)
-            except AttributeError:
-                pass
 
 
 def walls_of(root: Any, name: str) -> dict[str, WallClock]:

@@ -349,7 +349,7 @@ class HeldTopics:
 
     def forget(self, state: TopicState) -> list[Effect]:
         """Let go of the oldest event of a topic."""
-        entry = state.log.forget_oldest()
+        entry = state.log.forget_oldest(self.wall.offset_ns)
         if entry is None:
             return []
         self.bytes -= entry.size
