@@ -24,8 +24,8 @@ DAY_NS = 24 * 3600 * S_NS
 SETTLES_NS = 3600 * S_NS
 """After the start, and after the clock was set, nothing goes by the time of day alone."""
 FLOORS_SETTLE_NS = 30 * S_NS
-"""The same, before what a wrong clock has set far ahead is brought back: within a minute of the clock
-being right, all is as it would be."""
+"""The same, before what a wrong clock has set far ahead is brought back: within a minute of the
+clock being right, all is as it would be."""
 EARLY_PERCENT = 2
 EARLY_TOPICS_MAX = 10_000
 """Events of a topic that may go so in a day, and topics for which that is counted: more than a node
