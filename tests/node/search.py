@@ -97,6 +97,9 @@ class _Host:
         self._door = door
 
     def now_ns(self) -> int:
+        return (NOW_MS + 31 * DAY_MS) * 1_000_000  # the clock was ahead at the start
+
+    def wall_ns(self) -> int:
         return NOW_MS * 1_000_000
 
     def demand_session(self) -> None:

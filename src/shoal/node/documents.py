@@ -101,7 +101,7 @@ class NodeDocuments:
         """Have a document of ours not found any more."""
         put = self._put.get(name) or _Put.of(await self._find(self._door.node, name))
         self._renewals.pop(name, None)
-        left_ns = max(0, put.expires_ns - self._door.host.now_ns())
+        left_ns = max(0, put.expires_ns - self._door.host.wall_ns())
         life_ns = min(left_ns + DELETION_SLACK_NS, LIFE_NS_MAX[put.life])
         command = PutDocument(name, None, put.life, life_ns, put.kind)
         self._door.host.demand_session()
