@@ -9,6 +9,7 @@ the machines at once. So a wrong reading matters as long as it lasts, and no lon
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
 from time import time_ns
@@ -21,7 +22,10 @@ READS_MAX = 3  # of both clocks, until nothing came between
 
 log = logging.getLogger("shoal.runtime")
 
-_SLEEP_COUNTS = getattr(time, "CLOCK_BOOTTIME", None)  # Linux; elsewhere sleep may be left out
+# Linux and macOS, where time.monotonic leaves the sleep out; elsewhere it may be left out.
+_SLEEP_COUNTS = getattr(
+    time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC if sys.platform == "darwin" else None
+)
 
 
 def steady_ns() -> int:
