@@ -230,7 +230,8 @@ class Upkeep:
         if not state.synced or state.record_known:
             return []
         here = self._held.here.node
-        return [Send(Get(own_key(state.id, state.topic, here), (HEADS, state.id)), (here,))]
+        key = own_key(state.id, state.topic, here)
+        return [Send(Get(key, (HEADS, state.id), patient=True), (here,))]
 
     def _record_got(
         self, state: TopicState, answer: GetDone, is_new: bool, now_ns: int
@@ -242,6 +243,7 @@ class Upkeep:
         patient = now_ns < state.record_asked_ns + self._config.look_patience_ns
         if answer.alone and patient:
             return []  # nodes have to be found again first: it is looked for at the next beat
+        is_new = is_new or not state.record_known  # it may have been here while we were alone
         state.record_known = True
         effects: list[Effect] = []
         if is_new and state.synced and state.may_publish and state.unknown_heads():
