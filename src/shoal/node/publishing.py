@@ -78,7 +78,11 @@ class Publishing:
 
     def _place(self) -> str:
         path = self.unkept.path
-        return "in memory, for it has no key file" if path is None else f"on disk in {path}"
+        return (
+            "in memory, for it has no key file"
+            if path is None
+            else f"in {path}, for its next start"
+        )
 
     async def announce(self, stream: StreamId, content: bytes) -> bytes:
         """Hand out keys of this node's messages; what was signed."""
