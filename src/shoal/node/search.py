@@ -35,9 +35,6 @@ WEB_CACHE_AFTER_S = 5.0  # without an answer of anybody else; doubled from time 
 UPKEEP_S = 300.0  # between two writes of the host cache; and two questions to a web cache at most
 
 CASTS = (FindDocuments, WatchDocuments)  # what they send carries the time of day
-    FindDocuments,
-    WatchDocuments,
-)  # they carry the time of day; so do documents, which are signed
 
 A = TypeVar("A")
 

@@ -260,7 +260,8 @@ class Reading:
     def _ask(self) -> list[Effect]:
         request, source = self._desk.next_request(), self._sources[0]
         self.asked = request
-        question = self.reader.question(request, source.node)
+        whole = self.reader.whole or self._said.get(source.node) == UNHEARD
+        question = self.reader.question(request, source.node, whole)
         return self._desk.ask(request, self.id, source, question)
 
     def _lied(self, reason: str) -> list[Effect]:
@@ -271,6 +272,10 @@ class Reading:
 
     def _failed(self, reason: str, *, for_good: bool = False) -> list[Effect]:
         """The first source was of no use: the next one's turn."""
+        said = self._said.get(self._sources[0].node)
+        if reason == BEHIND and said == UNHEARD and not self.reader.whole:
+            self._said[self._sources[0].node] = BEHIND
+            return self._ask()  # it could not compare this time: take what it has
         source = self._sources.pop(0)
         self._said[source.node] = reason
         if self._insist:
