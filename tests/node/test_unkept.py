@@ -118,6 +118,21 @@ def test_it_survives_its_publisher(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_command_that_is_soon_over_hands_in_what_an_earlier_one_left(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        network = with_key(town, tmp_path)
+        async with town.open("tracker"):
+            async with Node.open(network) as alice:
+                id = await fails(await alice.open_stream(STREAM), 1)
+            async with town.open("one") as keeper, Node.open(network):
+                async with asyncio.timeout(unkept.PAUSE_S / 2):
+                    await until_stored(keeper, 1)
+                assert ids_of(keeper) == [id]
+
+    asyncio.run(main())
+
+
 # The file, and what is tried
 
 

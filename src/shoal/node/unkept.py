@@ -102,7 +102,8 @@ class UnkeptMessages:
             self._put(message)
 
     def start(self) -> None:
-        """Try again in the background, from now on."""
+        """Try again in the background, from now on; at once what an earlier run has left, for this
+        one may be a command that is soon over."""
         self._trying = self._tasks.start(self._try())
         if self._waiting:
             self._work.set()
@@ -159,6 +160,8 @@ class UnkeptMessages:
 
     async def _try(self) -> None:
         pause_s = PAUSE_S
+        if self._waiting:
+            await self._round()
         while True:
             if not self._waiting:
                 self._work.clear()
