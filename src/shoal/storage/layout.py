@@ -72,7 +72,7 @@ _CLOSED = struct.Struct(">QQ")
 PLACE_BYTES = _PLACE.size
 HEAD_KEY_BYTES = _HEAD_KEY.size
 _VARIANT, _LOST = 1, 2  # kinds of rows in `entries`
-_ENTRY_BYTES = _ENTRY.size
+_ENTRY_BYTES, _TAIL_BYTES = _ENTRY.size, _TAIL.size
 SEQ_BYTES = 8  # at the end of a row's key
 _MESSAGE_HEAD_BYTES = _MESSAGE.size
 _CHAIN_BYTES_MAX = 4 * CHAIN_CHARS_MAX
@@ -135,9 +135,13 @@ def tail_of(id: MessageId) -> Tail:
 
 def id_of(stream: StreamId, partition: int, tail: bytes) -> MessageId:
     """The full id again; of a tail that is damaged it is an id that nobody has."""
+    publisher: NodeId  # a call for each row of a scan would cost more than what it is for
     timestamp_ms, sequence, publisher = _TAIL.unpack_from(tail)
-    chain = tail[_TAIL.size :].decode(errors="replace")
-    return MessageId(stream, partition, timestamp_ms, sequence, NodeId(publisher), chain)
+    try:
+        chain = tail[_TAIL_BYTES:].decode()
+    except UnicodeDecodeError:
+        chain = tail[_TAIL_BYTES:].decode(errors="replace")
+    return MessageId(stream, partition, timestamp_ms, sequence, publisher, chain)
 
 
 def timestamp_of(tail: bytes) -> int:
