@@ -191,7 +191,11 @@ class StorageNode:
     def handle(self, event: Input, now_ns: int) -> list[Effect]:
         """The one entry point."""
         self._now_ns = now_ns
-        match event:
+        match event:  # first what comes with each message
+            case Stored(token):
+                return self._stored(token)
+            case CommandIssued(command):
+                return self._command(command)
             case MessageReceived(peer, Keep() as keep):
                 return self._keep(peer, keep, now_ns)
             case MessageReceived(peer, StreamsCompared(streams)):
@@ -200,10 +204,6 @@ class StorageNode:
                 return self._noticed(peer, streams)
             case MessageReceived(peer, question):
                 return self._ask(peer, question, now_ns)
-            case CommandIssued(command):
-                return self._command(command)
-            case Stored(token):
-                return self._stored(token)
             case Loaded(token, value) if token is RETAIN:
                 return self._retained(value)
             case Loaded(FindMissing() as question, value):

@@ -40,7 +40,9 @@ class StoredGaps:
     def stored(self, id: MessageId, previous: Position | None, now_ns: int) -> None:
         """A message is on disk: is the one before it, too?"""
         recent, newest = self._recent, self._newest
-        if id in recent or id in self._older:
+        chain = (id.stream, id.partition, id.publisher, id.chain)
+        number, last = (id.timestamp_ms, id.sequence), newest.get(chain)
+        if (last is None or number <= last) and (id in recent or id in self._older):
             return
         recent[id] = None
         if 2 * len(recent) >= self._config.stored_ids_max:
@@ -48,8 +50,6 @@ class StoredGaps:
         if self._looked_for:
             self._looked_for.pop(id, None)
             self._missing.pop(id, None)
-        chain = (id.stream, id.partition, id.publisher, id.chain)
-        number, last = (id.timestamp_ms, id.sequence), newest.get(chain)
         before = None if previous is None else (previous.timestamp_ms, previous.sequence)
         if last is None or number > last:
             newest[chain] = number
