@@ -24,7 +24,7 @@ from uuid import UUID
 
 import msgspec
 
-from shoal.base.ids import MessageId, StreamId
+from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.stream_message import Body, Position, decode_body, encode_body
@@ -54,7 +54,7 @@ from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import MachineInvariants
-from shoal.sim.network import Frame, LinkEnd, Shaper
+from shoal.sim.faults.partition import _Cut
 from shoal.sim.simulation import START_NS
 from shoal.storage.disk import StoreDisk
 from shoal.storage.layout import tail_of
@@ -94,34 +94,21 @@ class Outcome(msgspec.Struct):
         return not self.untrue and not self.unsure
 
 
-class Frozen(Shaper):
+class Frozen(_Cut):
     """A node that is stopped, and whose links stay up: nothing comes of it, or to it."""
 
-    keeps_order = True
-
-    def __init__(self, node: SimNode) -> None:
-        self._node = node.id
-
-    def cuts(self, a: Any, b: Any) -> bool:
-        return self._node in (a, b)
-
-    def shape(self, end: LinkEnd, frame: Frame, arrivals_ns: list[int]) -> list[int]:
-        return [] if self.cuts(end.host.node, end.peer) else arrivals_ns
+    def __init__(self, simulation: Simulation, node: SimNode) -> None:
+        super().__init__(simulation, {node.id: None})
 
 
-class CutOff(Shaper):
+class CutOff(_Cut):
     """Two nodes between which nothing passes."""
 
-    keeps_order = True
+    def __init__(self, simulation: Simulation, a: SimNode, b: SimNode) -> None:
+        super().__init__(simulation, {a.id: None, b.id: None})
 
-    def __init__(self, a: SimNode, b: SimNode) -> None:
-        self._pair = {a.id, b.id}
-
-    def cuts(self, a: Any, b: Any) -> bool:
-        return {a, b} == self._pair
-
-    def shape(self, end: LinkEnd, frame: Frame, arrivals_ns: list[int]) -> list[int]:
-        return [] if self.cuts(end.host.node, end.peer) else arrivals_ns
+    def cuts(self, a: NodeId, b: NodeId) -> bool:
+        return a != b and a in self._away and b in self._away
 
 
 class Shelf:
@@ -272,6 +259,8 @@ class StorageTruth:
         self.nodes = [self._client(key.address) for key in self.publishers]
         self.readers = [self._client(PrivateKey.generate(self.entropy).address) for _ in range(3)]
         self.acknowledged: dict[MessageId, None] = {}
+        self._lost: set[MessageId] = set()
+        """With the disk of a storage node: before anybody was told that they are kept."""
         self.closed: list[UUID] = []
         """Logs under which nobody goes on."""
         self._previous: dict[tuple[int, StreamId], Position] = {}
@@ -365,7 +354,8 @@ class StorageTruth:
     def _notified(self, node: SimNode, event: Any) -> None:
         match event:
             case KeptDurably(MessageId() as id):
-                self.acknowledged[id] = None
+                if id not in self._lost:
+                    self.acknowledged[id] = None
             case HistoryPage(Answer() as answer, rows):
                 answer.rows += [decode_body(row.message.signed).id for row in rows]
                 node.command(0, ReadMore(), answer)
@@ -450,16 +440,16 @@ class StorageTruth:
         return "killed"
 
     def _freeze(self, shelf: Shelf) -> str:
-        frozen = Frozen(shelf.node)
+        frozen = Frozen(self.simulation, shelf.node)
         self.simulation.add_shaper(frozen)
-        self._later(shelf, lambda: self.simulation.remove_shaper(frozen))
+        self._later(shelf, frozen.heal)
         return "frozen"
 
     def _cut(self, shelf: Shelf) -> str:
         other = self.rng.choice([one for one in self.shelves if one is not shelf])
-        cut = CutOff(shelf.node, other.node)
+        cut = CutOff(self.simulation, shelf.node, other.node)
         self.simulation.add_shaper(cut)
-        self._later(shelf, lambda: self.simulation.remove_shaper(cut))
+        self._later(shelf, cut.heal)
         return "cut off"
 
     def _step(self, shelf: Shelf) -> str:
@@ -492,8 +482,15 @@ class StorageTruth:
 
     def _may_lose(self, shelf: Shelf) -> bool:
         """Whether each acknowledged message is on the disk of another one that is named."""
-        others = [one.ids() for one in self.shelves if one is not shelf]
-        return not set(self.acknowledged) - set().union(*others)
+        others: set[MessageId] = set()
+        for one in self.shelves:
+            if one is not shelf:
+                others |= one.ids()
+        if set(self.acknowledged) - others:
+            return False
+        # The word that these are kept may be on its way.
+        self._lost |= shelf.ids() - others
+        return True
 
     def _empty(self, shelf: Shelf) -> str:
         shelf.node.crash()

@@ -419,9 +419,11 @@ def is_missing(network: NetworkFile, section: StorageSection) -> bool:
 def _marker(network: NetworkFile) -> Path | None:
     """Where it is noted which stores a key has had: beside the key, which is not lost with a disk
     that is for data. None without a keystore: such a node is another one at each start."""
-    if network.node.key is None:
-        return None
-    keystore = network.path(network.node.key)
+    return None if network.node.key is None else marker_path(network.path(network.node.key))
+
+
+def marker_path(keystore: Path) -> Path:
+    """Where the stores of a keystore's owner are noted."""
     return keystore.with_name(keystore.name + MARKER_SUFFIX)
 
 

@@ -9,8 +9,10 @@ the machines at once. So a wrong reading matters as long as it lasts, and no lon
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from time import time_ns
 
 from shoal.base.units import MS_NS, S_NS
@@ -21,14 +23,15 @@ READS_MAX = 3  # of both clocks, until nothing came between
 
 log = logging.getLogger("shoal.runtime")
 
-_SLEEP_COUNTS = getattr(time, "CLOCK_BOOTTIME", None)  # Linux; elsewhere sleep may be left out
+# Linux and macOS, where time.monotonic leaves the sleep out; elsewhere it may be left out.
+_SLEEP_COUNTS = getattr(
+    time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC if sys.platform == "darwin" else None
+)
 
-
-def steady_ns() -> int:
-    """The machine's monotonic clock."""
-    if _SLEEP_COUNTS is None:
-        return time.monotonic_ns()
-    return time.clock_gettime_ns(_SLEEP_COUNTS)
+steady_ns: Callable[[], int] = time.monotonic_ns
+"""The machine's monotonic clock; it goes on while the machine sleeps, where the system can tell."""
+if _SLEEP_COUNTS is not None:
+    steady_ns = partial(time.clock_gettime_ns, _SLEEP_COUNTS)
 
 
 class Clock:
@@ -48,7 +51,7 @@ class Clock:
 
     def now_ns(self) -> int:
         """The same, once a step of the system clock has been told; for the event loop."""
-        now_ns = self._begin_ns + steady_ns()
+        now_ns = self._begin_ns + steady_ns()  # for each input: written out
         if not -STEP_NS < self._wall_ns() - now_ns - self.offset_ns < STEP_NS:
             self._look()
         return now_ns

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity.stream_message import Position
 from shoal.protocols.streams.history.commands import (
@@ -315,6 +316,37 @@ def test_a_storage_node_that_the_tracker_has_not_named_counts_too() -> None:
     assert [one.node for one in library.ended[0].unheard] == [stranger]
 
 
+class Comparing(Keeper):
+    """It compares with another one, if it is asked to, and cannot reach a third."""
+
+    def __init__(self, other: NodeId, comparisons: int = 99) -> None:
+        super().__init__(MESSAGES)
+        self.other, self.left = other, comparisons
+
+    def answer(self, question: Any) -> Any:
+        if question.whole:
+            self.left -= 1
+            if self.left < 0:
+                return Refused(question.request, BEHIND)
+        until_ms = EVERYTHING if question.whole else 5
+        heard = (Heard(self.other, until_ms), Heard(ALICE, 0))
+        return replace(super().answer(question), heard=heard)
+
+
+def test_while_one_is_gone_the_others_still_compare_and_only_that_one_is_missing() -> None:
+    library = Library(Comparing(TWO), Comparing(ONE))
+    assert library.read_all(MessageRange()) == MESSAGES
+    assert [one.node for one in library.ended[0].unheard] == [ALICE]
+
+
+def test_one_that_cannot_compare_any_more_gives_what_it_has() -> None:
+    library = Library(Comparing(TWO, 1), Comparing(ONE, 1))
+    assert library.read_all(MessageRange()) == MESSAGES
+    (ended,) = library.ended
+    assert ended.reason == INCOMPLETE
+    assert {one.node for one in ended.unheard} == {TWO, ALICE}
+
+
 def test_an_answer_is_as_new_as_the_question_of_whoever_gave_it() -> None:
     """The time of one storage node says nothing to another one."""
     keeper = Keeper(MESSAGES)
@@ -386,3 +418,14 @@ def test_one_whose_link_breaks_under_a_comparison_is_not_waited_for(pair: Pair) 
     bob.finish_all()
     (answer,) = bob.said(EVE)
     assert 0 < until_ms(answer) < EVERYTHING
+
+
+def test_a_question_that_was_lost_is_asked_again() -> None:
+    class Late(Keeper):
+        def answer(self, question: Any) -> Any:
+            answer = super().answer(question)
+            return None if len(self.asked) == 1 else answer
+
+    library = Library(Late(MESSAGES), speaking(MESSAGES[:10], 0))
+    assert library.read_all(MessageRange()) == MESSAGES
+    assert library.ended == [HistoryEnded("read")]

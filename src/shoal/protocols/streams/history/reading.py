@@ -45,6 +45,7 @@ from shoal.protocols.streams.history.reader import Misfit, Page, Reader
 NOT_KEPT = "not-kept"
 NOT_HERE = (NOT_KEPT, EXPIRED, NO_SUCH_LOG)  # refusals that asking again does not change
 BUSY = "busy"
+NO_ANSWER = "no-answer"
 NOTHING = "nothing"
 UNHEARD = "unheard"  # it does not speak for a storage node that did not answer
 NOT_COMPARED = "not-compared"  # it answers, but no answer speaks for it and for all others
@@ -106,6 +107,7 @@ class Reading:
         self._answered = False
         self._nodes: tuple[NodeId, ...] = ()  # all that keep the stream
         self._nothing: dict[NodeId, None] = {}  # these have said that they hold nothing of it
+        self._silent: dict[NodeId, int] = {}  # how many questions each source has not answered
         self._lacks: dict[NodeId, int] = {}  # for how many others each source did not speak
         self._unheard: dict[NodeId, int] = {}  # up to when pages that were taken speak for these
         self._checking: _Checking | None = None
@@ -164,6 +166,9 @@ class Reading:
     def failed(self, reason: str) -> list[Effect]:
         """It did not answer."""
         self.asked = None
+        if reason == NO_ANSWER:
+            node = self._sources[0].node
+            self._silent[node] = self._silent.get(node, 0) + 1
         return self._failed(reason)
 
     def retry(self) -> list[Effect]:
@@ -255,7 +260,8 @@ class Reading:
     def _ask(self) -> list[Effect]:
         request, source = self._desk.next_request(), self._sources[0]
         self.asked = request
-        question = self.reader.question(request, source.node)
+        whole = self.reader.whole or self._said.get(source.node) == UNHEARD
+        question = self.reader.question(request, source.node, whole)
         return self._desk.ask(request, self.id, source, question)
 
     def _lied(self, reason: str) -> list[Effect]:
@@ -266,6 +272,10 @@ class Reading:
 
     def _failed(self, reason: str, *, for_good: bool = False) -> list[Effect]:
         """The first source was of no use: the next one's turn."""
+        said = self._said.get(self._sources[0].node)
+        if reason == BEHIND and said == UNHEARD and not self.reader.whole:
+            self._said[self._sources[0].node] = BEHIND
+            return self._ask()  # it could not compare this time: take what it has
         source = self._sources.pop(0)
         self._said[source.node] = reason
         if self._insist:
@@ -298,9 +308,14 @@ class Reading:
         return self._ask()
 
     def _is_no_better(self) -> bool:
-        """Whether all storage nodes that answer may lack some, and none will have it soon."""
+        """Whether all storage nodes that answer may lack some, and none will have it soon. One that
+        has left a question unanswered is asked a second time: the question may have been lost with
+        a link that was being closed."""
         said = [self._said.get(source.node) for source in self._sources]
-        return UNHEARD in said and not any(word in (BEHIND, BUSY) for word in said)
+        once = [self._silent.get(source.node) == 1 for source in self._sources]
+        return (
+            UNHEARD in said and not any(word in (BEHIND, BUSY) for word in said) and not any(once)
+        )
 
     def _give_up(self) -> list[Effect]:
         if self._set_aside:
