@@ -79,4 +79,4 @@ def test_a_read_that_may_lack_some_is_no_success(
     assert len(printed.out.splitlines()) == count, "what was found is printed"
     assert "the history is incomplete" in printed.err
     assert "0x6161616161616161616161616161616161616161 (no-answer)" in printed.err
-    assert "last compared at 2023-11-14T22:13:20" in printed.err
+    assert "last compared with the others at 2023-11-14T22:13:20" in printed.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,3 +195,34 @@ def test_the_log_tells_when_storage_is_behind_and_when_it_has_caught_up(
         "0x12: storage is behind in 2 streams, and catches up",
         "0x12: storage has caught up",
     ]
+
+
+def test_a_tracker_that_another_part_was_linked_with_has_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first dial came too early; storage has met it since, and let the link go."""
+    monkeypatch.setattr("shoal.node.readiness.LOOK_S", 0.01)
+
+    async def main() -> None:
+        contact = nobody().contact()
+        host: Any = SimpleNamespace(
+            node=PrivateKey.generate(SeededEntropy("me")).address,
+            connections={},
+            dial=lambda to: None,
+            is_dialling=lambda node: False,
+            dial_problem=lambda node: None,
+            readiness=ReadinessChecks(),
+        )
+        ring = SimpleNamespace(trackers={contact.node: contact})
+        machine: Any = SimpleNamespace(streams=(), trackers=SimpleNamespace(ring=ring))
+        readiness = NodeReadiness(host)
+        readiness.streams(machine)
+        await asyncio.sleep(0.05)
+        assert not host.readiness.look().ready
+        host.connections[contact.node] = object()
+        await asyncio.sleep(0.05)
+        host.connections.clear()
+        assert host.readiness.look().ready
+        await readiness.close()
+
+    run(main())

@@ -61,7 +61,7 @@ from shoal.protocols.streams.history.commands import (
     What,
 )
 from shoal.protocols.streams.history.reader import cursor_of
-from shoal.protocols.streams.history.reading import DAMAGED
+from shoal.protocols.streams.history.reading import ANOTHER_LOG, DAMAGED
 from shoal.runtime import RuntimeHost
 
 if TYPE_CHECKING:
@@ -147,9 +147,12 @@ class Missing(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.reason == DAMAGED:
             return f"{self.node}, which has rows that it cannot read"
+        if self.reason == ANOTHER_LOG:
+            return f"{self.node}, which goes on under another log: start at a time"
         if self.until is None:
-            return f"{self.node} ({self.reason}), of which nothing is known"
-        return f"{self.node} ({self.reason}), which was last compared at {show_time(self.until)}"
+            return f"{self.node} ({self.reason}), which was never compared with the others"
+        at = show_time(self.until)
+        return f"{self.node} ({self.reason}), last compared with the others at {at}"
 
 
 class Completeness:
@@ -181,8 +184,8 @@ class Completeness:
             return f"{self.stream}: its history could not be read to the end"
         nodes = "; ".join(map(str, self.missing))
         return (
-            f"{self.stream}: the history is incomplete: there may be messages that no storage node"
-            f" that answered has: {nodes}. Start it again, or ask later"
+            f"{self.stream}: the history is incomplete: these storage nodes may have more of it:"
+            f" {nodes}. Start those that are away, or ask later"
         )
 
     def raise_if_incomplete(self) -> None:

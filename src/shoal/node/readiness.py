@@ -208,7 +208,11 @@ class NodeReadiness:
     async def _probe(self, ring: TrackerRing) -> None:
         while True:
             self._answered = await self._one_answers(tuple(ring.trackers.values()))
-            await asyncio.sleep(PROBE_S)
+            deadline_s = asyncio.get_running_loop().time() + PROBE_S
+            while asyncio.get_running_loop().time() < deadline_s:
+                await asyncio.sleep(LOOK_S)
+                # A link of another part counts, too, also after it was let go.
+                self._answered |= any(self._is_here(node) for node in ring.trackers)
 
     async def _one_answers(self, contacts: Sequence[Contact]) -> bool:
         """Whether a tracker is there. A link that nobody claims is let go by the host."""

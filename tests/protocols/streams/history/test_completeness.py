@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity.stream_message import Position
 from shoal.protocols.streams.history.commands import (
@@ -116,6 +117,7 @@ def test_it_knows_that_after_a_restart_too(tmp_path: Path) -> None:
     for host in pair.hosts.values():
         host.close()
     bob = StorageHost(BOB, tmp_path / BOB.hex(), peers=(ALICE, BOB))
+    bob.advance(4 * S_NS)  # the time of day goes on
     bob.command(bob.sync, FollowStream(STREAM))
     bob.finish_all()
     bob.dial_failed(ALICE, "refused")
@@ -312,6 +314,37 @@ def test_a_storage_node_that_the_tracker_has_not_named_counts_too() -> None:
     library.storage = (TWO,)
     assert library.read_all(MessageRange()) == MESSAGES
     assert [one.node for one in library.ended[0].unheard] == [stranger]
+
+
+class Comparing(Keeper):
+    """It compares with another one, if it is asked to, and cannot reach a third."""
+
+    def __init__(self, other: NodeId, comparisons: int = 99) -> None:
+        super().__init__(MESSAGES)
+        self.other, self.left = other, comparisons
+
+    def answer(self, question: Any) -> Any:
+        if question.whole:
+            self.left -= 1
+            if self.left < 0:
+                return Refused(question.request, BEHIND)
+        until_ms = EVERYTHING if question.whole else 5
+        heard = (Heard(self.other, until_ms), Heard(ALICE, 0))
+        return replace(super().answer(question), heard=heard)
+
+
+def test_while_one_is_gone_the_others_still_compare_and_only_that_one_is_missing() -> None:
+    library = Library(Comparing(TWO), Comparing(ONE))
+    assert library.read_all(MessageRange()) == MESSAGES
+    assert [one.node for one in library.ended[0].unheard] == [ALICE]
+
+
+def test_one_that_cannot_compare_any_more_gives_what_it_has() -> None:
+    library = Library(Comparing(TWO, 1), Comparing(ONE, 1))
+    assert library.read_all(MessageRange()) == MESSAGES
+    (ended,) = library.ended
+    assert ended.reason == INCOMPLETE
+    assert {one.node for one in ended.unheard} == {TWO, ALICE}
 
 
 def test_an_answer_is_as_new_as_the_question_of_whoever_gave_it() -> None:

@@ -72,6 +72,8 @@ class Page(msgspec.Struct, frozen=True):
     asked_ns: int = 0
     damaged: bool = False
     """Rows of it cannot be read there."""
+    of_source: bool = True
+    """It is all that the storage node has, and not what it has of a log that is not its own now."""
 
     def lacks(self, node: NodeId) -> bool:
         """Whether another storage node may have messages that belong into this page."""
@@ -110,7 +112,7 @@ class Reader:
         self._empty = 0
         self._since: tuple[NodeId, int] | None = None  # when a storage node was first asked
         self.whole = True
-        """Storage nodes are to compare what they have before they answer."""
+        """Only the answer of all storage nodes counts."""
         self.log_ends_at: int | None = None
         """Of a log that does not reach to where the read begins: how far it goes, at most."""
         self.restart()
@@ -131,16 +133,16 @@ class Reader:
         changed, self.whole = self.whole, False
         return changed
 
-    def question(self, request: int, source: NodeId) -> Question:
-        """What to ask a storage node for next."""
+    def question(self, request: int, source: NodeId, whole: bool) -> Question:
+        """What to ask a storage node for next; `whole`: it is to compare first."""
         since = self._since
         since_ns = since[1] if since is not None and since[0] == source else 0
         command, rows = self.command, self._page_rows
         stream, partition = command.stream, command.partition
         match command.what:
             case LogRange(log):
-                whole = self.whole and self._upto_seq is None
-                return ReadLog(request, stream, partition, log, self._seq, rows, whole, since_ns)
+                compare = whole and self._upto_seq is None
+                return ReadLog(request, stream, partition, log, self._seq, rows, compare, since_ns)
             case LastMessages() if self._cursor is None:
                 assert self._left is not None
                 rows = min(rows, self._left)
@@ -151,7 +153,7 @@ class Reader:
                     self._left,
                     command.publisher,
                     rows,
-                    self.whole,
+                    whole,
                     since_ns,
                 )
             case LastMessages():
@@ -169,7 +171,7 @@ class Reader:
             command.chain,
             self._cursor,
             rows,
-            self.whole,
+            whole,
             since_ns,
         )
 
@@ -298,6 +300,7 @@ class Reader:
             answer.heard,
             answer.asked_ns,
             bool(damaged),
+            answer.own or self._upto_seq is not None,
         )
 
     def _is_idling(self) -> bool:

@@ -50,6 +50,7 @@ NOTHING = "nothing"
 UNHEARD = "unheard"  # it does not speak for a storage node that did not answer
 NOT_COMPARED = "not-compared"  # it answers, but no answer speaks for it and for all others
 DAMAGED = "damaged"  # it cannot read rows of its own
+ANOTHER_LOG = "another-log"  # the log that is read is not its own: what is new goes into another
 AWAY = "away"  # it did not answer another read a moment ago
 
 
@@ -222,11 +223,15 @@ class Reading:
             for node in nodes
             if node != source and node not in self._nothing and page.lacks(node)
         ]
+        if not lacking and not page.of_source:
+            lacking = [source]
         if lacking and self.reader.whole:
             self._lacks[source] = len(lacking)
             return self._failed(UNHEARD)
         if page.damaged:
             self._unheard[source], self._said[source] = 0, DAMAGED
+        elif lacking == [source]:
+            self._said[source] = ANOTHER_LOG
         for node in lacking:
             until_ms = page.until_ms(node)
             self._unheard[node] = min(until_ms, self._unheard.get(node, until_ms))
@@ -255,7 +260,8 @@ class Reading:
     def _ask(self) -> list[Effect]:
         request, source = self._desk.next_request(), self._sources[0]
         self.asked = request
-        question = self.reader.question(request, source.node)
+        whole = self.reader.whole or self._said.get(source.node) == UNHEARD
+        question = self.reader.question(request, source.node, whole)
         return self._desk.ask(request, self.id, source, question)
 
     def _lied(self, reason: str) -> list[Effect]:
@@ -266,6 +272,10 @@ class Reading:
 
     def _failed(self, reason: str, *, for_good: bool = False) -> list[Effect]:
         """The first source was of no use: the next one's turn."""
+        said = self._said.get(self._sources[0].node)
+        if reason == BEHIND and said == UNHEARD and not self.reader.whole:
+            self._said[self._sources[0].node] = BEHIND
+            return self._ask()  # it could not compare this time: take what it has
         source = self._sources.pop(0)
         self._said[source.node] = reason
         if self._insist:
