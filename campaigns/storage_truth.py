@@ -6,8 +6,8 @@
     .venv/bin/python -m campaigns.storage_truth --json               one object, for machines
 
 A tracker and three storage nodes for `"*"` run as `shoal serve`, with the files of
-docs/how-to-own-network.md. Publishers have messages kept durably, first all at once, then one
-publisher at a time, while readers read. Each storage node in turn is killed, frozen, emptied,
+docs/how-to-own-network.md. Publishers have messages kept durably, all at once or one publisher
+after the other, while readers read. Each storage node in turn is killed, frozen, emptied,
 replaced by a new folder, and restored from an old backup. The last three destroy a copy, so
 publishers pause before them until the metrics of the other nodes say that every acknowledged
 message has another copy on disk.
@@ -61,7 +61,6 @@ DOWN_S = (0.5, 4.0)  # a storage node is killed or frozen for so long
 BETWEEN_S = (1.0, 3.0)  # faults
 START_S_MAX = 60.0
 COPIES_S_MAX = 120.0
-HEAL_S = 60.0
 END_S = 20.0
 TRACKER = "tracker"
 OWNER = "0x" + "5e" * 20
@@ -76,8 +75,10 @@ class Settings(msgspec.Struct, frozen=True):
     streams: int = 1_000
     messages: int = 20_000
     publishers: int = 64
-    rounds: int = 1
-    """How often each storage node suffers each fault."""
+    faults: int = len(FAULTS) * STORAGE_NODES
+    """So many; with all of them each storage node suffers each kind of fault."""
+    heal_s: int = 60
+    """After the last fault; then all must be well."""
     seed: int = 1
 
 
@@ -209,25 +210,25 @@ class Ledger:
 class Load:
     """Messages that publishers have kept durably, while they are not told to pause."""
 
-    def __init__(self, ledger: Ledger, settings: Settings) -> None:
-        self.done = asyncio.Event()
+    def __init__(self, ledger: Ledger, nodes: list[Node], owned: list[list[StreamId]]) -> None:
+        """Each node publishes in streams of its own."""
         self._ledger = ledger
-        self._settings = settings
-        self._left = settings.messages
+        self._publishers = list(zip(nodes, owned, strict=True))
+        self._opened: dict[StreamId, Stream] = {}
+        self._sent = [0] * len(nodes)
         self._may_publish = asyncio.Event()
         self._may_publish.set()
         self._under_way = 0
 
-    async def publish(self, nodes: list[Node], owned: list[list[StreamId]]) -> None:
-        """Half of the messages all at once, then one publisher at a time."""
-        half = self._settings.messages // 2
-        async with asyncio.TaskGroup() as group:
-            for node, streams in zip(nodes, owned, strict=True):
-                group.create_task(self._publish(node, streams, half // len(nodes)))
-        share = (self._settings.messages - half) // len(nodes)
-        for node, streams in zip(nodes, owned, strict=True):
-            await self._publish(node, streams, share)
-        self.done.set()
+    async def publish(self, share: int, *, together: bool) -> None:
+        """So many messages of each publisher: of all at once, or of one after the other."""
+        if together:
+            async with asyncio.TaskGroup() as group:
+                for number in range(len(self._publishers)):
+                    group.create_task(self._publish(number, share))
+        else:
+            for number in range(len(self._publishers)):
+                await self._publish(number, share)
 
     async def pause(self) -> None:
         """Return when no message is on its way."""
@@ -239,16 +240,17 @@ class Load:
         """Go on."""
         self._may_publish.set()
 
-    async def _publish(self, node: Node, streams: list[StreamId], count: int) -> None:
-        opened: dict[StreamId, Stream] = {}
-        for number in range(count):
+    async def _publish(self, number: int, share: int) -> None:
+        node, streams = self._publishers[number]
+        for _ in range(share):
             await self._may_publish.wait()
-            stream = streams[number % len(streams)]
-            if stream not in opened:
-                opened[stream] = await node.open_stream(stream)
+            stream = streams[self._sent[number] % len(streams)]
+            self._sent[number] += 1
+            if stream not in self._opened:
+                self._opened[stream] = await node.open_stream(stream)
             self._under_way += 1
             try:
-                id = await opened[stream].publish({"number": number}, durable=True)
+                id = await self._opened[stream].publish({"number": share}, durable=True)
             except ShoalError:
                 self._ledger.counts["not acknowledged"] += 1
             else:
@@ -260,11 +262,7 @@ class Load:
 async def read_on(node: Node, ledger: Ledger, rng: Random, until: asyncio.Event) -> None:
     """Read streams drawn at random, until told to end."""
     while not until.is_set():
-        streams = list(ledger.acknowledged)
-        if not streams:
-            await asyncio.sleep(0.05)
-            continue
-        await read_one(node, rng.choice(streams), ledger, rng)
+        await read_one(node, rng.choice(list(ledger.acknowledged)), ledger, rng)
 
 
 def place_of(id: MessageId) -> tuple[int, int, bytes, str]:
@@ -373,7 +371,7 @@ def check_stores(processes: list[StorageProcess], ledger: Ledger) -> None:
                 if said - have:
                     raise Failure(
                         f"{process.folder.name} lacks {len(said - have)} of {len(said)} messages "
-                        f"of {stream}, {HEAL_S:g} s after the last fault"
+                        f"of {stream} when all should be well again"
                     )
 
 
@@ -411,35 +409,34 @@ async def campaign(folder: Path, settings: Settings, show: Show) -> dict[str, An
             await stack.enter_async_context(Node.open(network)) for _ in range(settings.publishers)
         ]
         readers = [await stack.enter_async_context(Node.open(network)) for _ in range(READERS)]
-        load = Load(ledger, settings)
+        load = Load(ledger, publishers, owned)
         faults = Faults(processes, load, rng)
+        plan = [(kind, process) for kind in FAULTS for process in processes]
+        if settings.faults < len(plan):
+            plan = rng.sample(plan, settings.faults)
+        share = -(-settings.messages // settings.publishers // (len(plan) + 1))
+        await load.publish(share, together=True)
+        await faults.back_up()
         async with asyncio.TaskGroup() as group:
-            group.create_task(load.publish(publishers, owned))
             for reader in readers:
                 group.create_task(read_on(reader, ledger, Random(rng.random()), load_over))
-            plan = [
-                (kind, process)
-                for _ in range(settings.rounds)
-                for kind in FAULTS
-                for process in processes
-            ]
-            while not ledger.messages:
-                await asyncio.sleep(0.05)
-            await faults.back_up()
             for number, (kind, process) in enumerate(plan, 1):
-                await asyncio.sleep(rng.uniform(*BETWEEN_S))
                 show(f"fault {number} of {len(plan)}: {kind}, {ledger.messages} acknowledged")
-                await faults.do(kind, process)
-            await load.done.wait()
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(load.publish(share, together=number % 2 == 0))
+                    await asyncio.sleep(rng.uniform(*BETWEEN_S))
+                    await faults.do(kind, process)
             load_over.set()
         show("all faults are over")
-        healed_s = time.monotonic() + HEAL_S
+        healed_s = time.monotonic() + settings.heal_s
         await faults.copied()
-        copied_s = time.monotonic() - (healed_s - HEAL_S)
+        copied_s = time.monotonic() - (healed_s - settings.heal_s)
         await asyncio.sleep(max(0.0, healed_s - time.monotonic()))
         for stream in ledger.acknowledged:
             if not await read_one(rng.choice(readers), stream, ledger, rng):
-                raise Failure(f"{stream}: no complete answer {HEAL_S:g} s after the last fault")
+                raise Failure(
+                    f"{stream}: no complete answer {settings.heal_s} s after the last fault"
+                )
         await asyncio.gather(*[process.end() for process in processes])
         await asyncio.to_thread(check_stores, processes, ledger)
     return {

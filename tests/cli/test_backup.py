@@ -20,6 +20,9 @@ from shoal.identity import (
     create_keystore,
     open_keystore,
 )
+from shoal.node.network_file import NetworkFile, load_network_file
+from shoal.node.storage_role import open_store as node_store
+from shoal.storage.errors import StoreGone
 from shoal.storage.key_values import KeyValueFile
 from shoal.storage.rows import LogHead, LogId, Stored
 from shoal.storage.store import Store
@@ -210,6 +213,12 @@ def test_a_damaged_store_makes_no_backup(
 # A store of messages
 
 
+def open_store(network: NetworkFile) -> Store:
+    """As a node does at its start."""
+    assert network.storage is not None
+    return node_store(network, network.storage, SystemEntropy())
+
+
 def a_store(folder: Path, count: int, begin: int = 0) -> LogId:
     """A store of a storage node, with so many messages more."""
     with Store(folder, SystemEntropy()) as store:
@@ -243,6 +252,43 @@ def test_a_restored_store_goes_on_under_a_new_log(
     assert names == ["data.mdb", "lock.mdb", "store.lock"]
     with Store(storing, SystemEntropy()) as store:
         assert store.log == old, "the node that runs is not touched"
+
+
+def test_a_backup_without_the_store_is_none(
+    storing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its disk is not mounted, say: the node does not make another one either."""
+    marker = Path("node.key.stores")
+    marker.write_text("elsewhere\n")
+    assert ends("backup", "../before.tar") == 0, "the node never ran"
+    a_store(storing, 3)
+    marker.write_text("store\n")
+    storing.rename("unmounted")
+    capsys.readouterr()
+    assert ends("backup", "../one.tar") == 2
+    assert "there is no store in" in (told := capsys.readouterr().err)
+    assert "mount its disk" in told
+    assert not Path("../one.tar").exists()
+    config = Path("shoal.toml")
+    config.write_text(config.read_text() + "create = true\n")
+    assert ends("backup", "../one.tar") == 0, "its folder is made anew where it is not there"
+
+
+def test_a_restored_node_makes_no_store_in_place_of_the_one_that_was_elsewhere(
+    storing: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was not beside the network file is not put there: until it is, there is no store."""
+    config = Path("shoal.toml")
+    config.write_text(config.read_text().replace('"store"', f'"{tmp_path / "data" / "store"}"'))
+    (tmp_path / "data").mkdir()
+    with open_store(load_network_file(config)) as store:
+        store.append(messages(3), START_NS)
+    assert ends("backup", "../one.tar") == 0
+    (tmp_path / "data" / "store").rename(tmp_path / "lost")
+    assert ends("restore", "../one.tar", str(tmp_path / "new")) == 0
+    assert "was not in the folder" in capsys.readouterr().err
+    with pytest.raises(StoreGone, match="this key has had one there"):
+        open_store(load_network_file(tmp_path / "new" / "shoal.toml"))
 
 
 def test_a_store_that_was_copied_back_by_hand_gets_a_new_log(

@@ -91,7 +91,11 @@ def test_a_tracker_and_a_node_do_their_work_and_end_when_told(
         assert tracking.err == []
 
 
-def test_a_second_signal_neither_cuts_the_end_short_nor_keeps_it_off(tmp_path: Path) -> None:
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGHUP])
+def test_a_second_signal_neither_cuts_the_end_short_nor_keeps_it_off(
+    tmp_path: Path, second: signal.Signals
+) -> None:
+    """As of a terminal that is closed meanwhile."""
     with tracker(tmp_path, "--storage", "store") as running:
         (entry,) = load_network_file(tmp_path / "shoal.toml").trackers
 
@@ -103,7 +107,7 @@ def test_a_second_signal_neither_cuts_the_end_short_nor_keeps_it_off(tmp_path: P
                 running.process.send_signal(signal.SIGINT)
                 await asyncio.sleep(1)
                 assert running.process.poll() is None, "it waits for the one that does not read"
-                return await asyncio.to_thread(running.end, signal.SIGINT)
+                return await asyncio.to_thread(running.end, second)
             finally:
                 deaf.hang_up()
 

@@ -30,3 +30,16 @@ def test_one_that_has_its_share_gets_no_more_until_one_is_given_back_or_expires(
         leases.check("a", key(4), now_ns=60)
     leases.released(key(1))
     leases.check("a", key(4), now_ns=60)
+
+
+def test_clients_that_never_come_back_are_forgotten_when_their_leases_are_over() -> None:
+    leases = ClientLeases(10)
+    for number in range(1000):
+        leases.check(f"client {number}", key(1), now_ns=number)
+        leases.taken(f"client {number}", key(1), number + 50)
+    assert len(leases) <= 60
+    for number in range(10):  # those that last are counted all the while
+        leases.check("client 999", key(number), now_ns=1000)
+        leases.taken("client 999", key(number), 2000)
+    with pytest.raises(UsageError, match="no client gets more"):
+        leases.check("client 999", key(10), now_ns=1000)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import ssl
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -117,14 +118,7 @@ def test_a_tls_handshake_that_does_not_come_to_an_end_is_given_up(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(gateway_server, "HANDSHAKE_S", 0.2)
-    made = ["-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "gateway.pem"]
-    subprocess.run(
-        ["openssl", "req", "-x509", *made, "-subj", "/CN=localhost"],
-        cwd=tmp_path,
-        check=True,
-        capture_output=True,
-    )
-    section = {"certificate": "gateway.pem", "private_key": "key.pem"}
+    section = certified(tmp_path)
 
     async def main() -> None:
         async with (
@@ -134,6 +128,45 @@ def test_a_tls_handshake_that_does_not_come_to_an_end_is_given_up(
             asyncio.timeout(PATIENCE_S),
         ):
             assert await reader.read() == b""
+
+    run(main())
+
+
+def certified(folder: Path) -> dict[str, str]:
+    """What a gateway needs to serve https."""
+    made = ["-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "gateway.pem"]
+    subprocess.run(
+        ["openssl", "req", "-x509", *made, "-subj", "/CN=localhost"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    return {"certificate": "gateway.pem", "private_key": "key.pem"}
+
+
+def test_what_made_room_during_its_tls_handshake_is_hung_up_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else strangers hold sockets without end, beyond the bound on connections."""
+    monkeypatch.setattr(gateway_connections, "CONNECTIONS_MAX", 0)
+    monkeypatch.setattr(gateway_connections, "RESERVED_MAX", 1)
+    section = certified(tmp_path)
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+
+    async def main() -> None:
+        async with (
+            Node.open(NetworkFile(folder=str(tmp_path))) as node,
+            open_gateway(node, **section) as client,
+            connected(client) as (reader, writer),
+        ):
+            loop = asyncio.get_running_loop()
+            async with connected(client), asyncio.timeout(PATIENCE_S):
+                await asyncio.sleep(0.2)  # it is there, and has made the first one go
+                with suppress(OSError):
+                    protocol = writer.transport.get_protocol()
+                    await loop.start_tls(writer.transport, protocol, trusting)
+                    assert await reader.read() == b""
 
     run(main())
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from shoal.base.errors import SessionReplaced
 from shoal.base.ids import NodeId, show_node_id
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey, SeededEntropy
@@ -95,12 +96,19 @@ class _Host:
 
     def __init__(self, door: Door) -> None:
         self._door = door
+        self.check_clock: Any = None
+        self.replaced = False
+        """Whether another session of the key runs."""
 
     def now_ns(self) -> int:
+        return NOW_MS * 1_000_000 + 30 * DAY_MS * 1_000_000  # it was started by a wrong clock
+
+    def wall_ns(self) -> int:
         return NOW_MS * 1_000_000
 
     def demand_session(self) -> None:
-        """No other session of the key runs."""
+        if self.replaced:
+            raise SessionReplaced("a newer session runs")
 
     def dial_problem(self, peer: NodeId) -> str | None:
         return None

@@ -10,9 +10,11 @@ import pytest
 
 import shoal
 from shoal.base.units import S_NS
+from shoal.identity import PrivateKey, SeededEntropy
 from shoal.node.clock_guard import BELIEVED_NS
 from shoal.node.network_file import DhtSection, NetworkFile, NodeSection, TrackerSection
 from shoal.node.node import Node
+from shoal.protocols.streams.peer_clocks import ClocksCompared
 from tests.node.network import Town, in_town, network_of, open_tracker, run
 from tests.transport.recorder import until
 
@@ -81,6 +83,28 @@ def test_the_only_tracker_decides_and_the_limit_can_be_raised() -> None:
             async with Node.open(msgspec.structs.replace(network, node=patient)) as node:
                 stream = await node.create_stream("/x")
                 await stream.publish(1)
+
+    run(main())
+
+
+def test_the_first_answer_of_a_round_does_not_outvote_the_round_before() -> None:
+    """As that of a tracker on the same machine, whose clock is as wrong as ours."""
+
+    async def main() -> None:
+        async with Node.open(NetworkFile(tracker=TrackerSection())) as node:
+            await until(lambda: node.clock.problem() is None and not node.clock.wrong)
+            one, two, three = (PrivateKey.generate(SeededEntropy(str(n))).address for n in range(3))
+            off = (two, 600 * S_NS), (three, 600 * S_NS)
+            blame = ClocksCompared(600 * S_NS, ((one, 0), *off), 3, final=True)
+            node.clock._notified(ClocksCompared(0, ((one, 0),), 3, final=False))
+            assert node.clock.problem() is None  # until more is known
+            for _ in range(2):
+                node.clock._notified(blame)
+                assert "600.0 s ahead of 3 of 3" in str(node.clock.problem())
+                node.clock._notified(ClocksCompared(0, ((one, 0),), 3, final=False))
+                assert "600.0 s ahead of 3 of 3" in str(node.clock.problem())
+            node.clock._notified(ClocksCompared(0, ((one, 0), (two, 0), (three, 0)), 3, final=True))
+            assert node.clock.problem() is None
 
     run(main())
 

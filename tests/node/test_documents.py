@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shoal.base.errors import NotFound, UsageError
+from shoal.base.errors import ClockWrong, NotFound, UsageError
 from shoal.base.ids import show_node_id
 from shoal.node import documents
 from shoal.node.documents import NodeDocuments, split_address
@@ -26,6 +26,19 @@ from tests.node.search import ALICE, BOB, DAY_MS, Door, document
 
 HOUR_NS = 3600 * 10**9
 OWNER = show_node_id(ALICE.address)
+
+
+class Clock:
+    """Whether it can be believed."""
+
+    def __init__(self) -> None:
+        self.wrong = False
+        self.checks = 0
+
+    async def check(self) -> None:
+        self.checks += 1
+        if self.wrong:
+            raise ClockWrong("600 s ahead")
 
 
 class Machine(Door):
@@ -105,10 +118,6 @@ def test_a_managed_document_is_renewed_until_it_is_deleted_or_replaced(
 ) -> None:
     monkeypatch.setattr(documents, "LIFE_NS", {"managed": 20_000_000})
 
-    class Renewing(Machine):
-        def start(self, work: Any) -> Any:
-            self.work.append(asyncio.get_running_loop().create_task(work))
-
     async def main() -> None:
         machine = Renewing()
         made = ours(machine)
@@ -123,6 +132,57 @@ def test_a_managed_document_is_renewed_until_it_is_deleted_or_replaced(
         assert {command.name for command in machine.commands[before:]} == {"kept"}
         (task,) = machine.work
         task.cancel()
+
+    asyncio.run(main())
+
+
+class Renewing(Machine):
+    """Has documents renewed."""
+
+    def start(self, work: Any) -> Any:
+        self.work.append(asyncio.get_running_loop().create_task(work))
+
+
+def test_a_session_that_was_replaced_renews_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its old content would stand above what the newer session has put since."""
+    monkeypatch.setattr(documents, "LIFE_NS", {"managed": 20_000_000})
+
+    async def main() -> None:
+        machine = Renewing()
+        await ours(machine).put({}, "managed", "x", None, "document")
+        machine.host.replaced = True  # type: ignore[attr-defined]
+        async with asyncio.timeout(20):
+            await asyncio.wait(machine.work)
+        assert len(machine.commands) == 1
+
+    asyncio.run(main())
+
+
+def test_nothing_is_signed_while_the_clock_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others would refuse it, or what is signed later by the right clock; renewals wait."""
+    monkeypatch.setattr(documents, "LIFE_NS", {"managed": 20_000_000})
+    monkeypatch.setattr(documents, "RETRY_S", 0.01)
+
+    async def main() -> None:
+        machine, clock = Renewing(), Clock()
+        machine.host.check_clock = clock.check
+        mine = ours(machine)
+        await mine.put({}, "managed", "x", None, "document")
+        clock.wrong = True
+        with pytest.raises(ClockWrong):
+            await mine.put({}, "managed", "y", None, "document")
+        with pytest.raises(ClockWrong):
+            await mine.delete("x")
+        async with asyncio.timeout(20):
+            while clock.checks < 10:
+                await asyncio.sleep(0.01)
+            assert [command.name for command in machine.commands] == ["x"]
+            clock.wrong = False
+            while len(machine.commands) < 2:
+                await asyncio.sleep(0.01)
+        assert machine.commands[-1].name == "x"
+        for task in machine.work:
+            task.cancel()
 
     asyncio.run(main())
 

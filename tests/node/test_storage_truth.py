@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from pathlib import Path
+from time import time_ns
 from typing import Any
 from unittest import mock
 
@@ -12,6 +13,7 @@ import pytest
 
 from shoal import HistoryIncomplete, HistoryUnavailable, connect
 from shoal.base.ids import StreamId, show_node_id
+from shoal.base.offsets import Offset, PartitionOffset, format_offset
 from shoal.cli.gateway_doors import doors_of
 from shoal.gateway.doors import INCOMPLETE, Gap
 from shoal.node import Last, Node
@@ -206,5 +208,35 @@ def test_a_storage_node_that_catches_up_is_not_ready_and_says_how_far_it_is(
             with mock.patch.object(one.storage.sync, "progress", return_value=away):
                 assert not any("behind" in problem for problem in one.readiness.problems)
                 assert "which is away" in str(one.storage.behind)
+
+    asyncio.run(main())
+
+
+def test_a_log_that_was_closed_is_not_the_whole_history(tmp_path: Path) -> None:
+    """Its storage node goes on under a new log id, as after a restore, or a wrong clock."""
+
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", stream=STREAM)
+        async with town.open("tracker"), town.open("one") as one, town.open() as node:
+            assert one.storage is not None
+            store = one.storage.store
+            stream = await node.open_stream(STREAM)
+            for number in range(5):
+                if number == 3:
+                    store.new_log(time_ns())
+                await stream.publish(number, durable=True)
+                if number == 2:
+                    old = format_offset(Offset({0: PartitionOffset(store.log, 1)}))
+            new = format_offset(Offset({0: PartitionOffset(store.log, 1)}))
+            found, read = await read_all(stream, new)
+            assert (found, read.complete) == ([1, 2, 3, 4], True)
+            found, read = await read_all(stream, old)
+            assert found == [1, 2], "what the log has is given"
+            assert not read.complete
+            assert "another log: start at a time" in str(read.problem)
+            async with stream.subscribe(start=old) as messages, asyncio.timeout(PATIENCE_S):
+                assert [(await anext(messages)).content for _ in range(2)] == [1, 2]
+                await until(lambda: messages.problem, PATIENCE_S)
+                assert not messages.complete
 
     asyncio.run(main())

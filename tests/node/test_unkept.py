@@ -206,6 +206,51 @@ def test_a_write_that_failed_half_way_hides_nothing_that_follows(tmp_path: Path)
     asyncio.run(main())
 
 
+def test_a_damaged_record_costs_no_other_and_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        path, storage, signed = tmp_path / "unkept", Storage(), history(4)
+        await (await opened(storage, path, signed)).close()
+        whole = path.read_bytes()
+        at = whole.index(signed[1]) + 80
+        damaged = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        path.write_bytes(damaged)
+        messages = await opened(storage, path)
+        assert messages.waiting == 3
+        assert "not as they were written" in caplog.text
+        assert (tmp_path / "unkept.damaged").read_bytes() == damaged
+        caplog.clear()
+        await messages.flushed()
+        await messages.close()
+        again = await opened(storage, path)
+        assert (again.waiting, caplog.text) == (3, "")
+        await again.close()
+
+    asyncio.run(main())
+
+
+def test_a_publisher_is_told_on_disk_only_what_is_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one")
+        network = with_key(town, tmp_path)
+        async with town.open("tracker"), Node.open(network) as alice:
+            stream = await alice.open_stream(STREAM)
+
+            def full(descriptor: int, data: bytes) -> int:
+                raise OSError(28, "No space left on device")
+
+            with (
+                mock.patch.object(os, "write", full),
+                pytest.raises(HistoryUnavailable, match=r"in memory, for .* cannot be written"),
+            ):
+                await stream.publish(1, durable=True)
+            with pytest.raises(HistoryUnavailable, match="on disk in"):
+                await stream.publish(2, durable=True)
+
+    asyncio.run(main())
+
+
 def test_what_is_kept_leaves_the_file_and_the_rest_stays(tmp_path: Path) -> None:
     async def main() -> None:
         path, storage, signed = tmp_path / "unkept", Storage(), history(4)

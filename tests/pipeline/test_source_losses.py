@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from time import time_ns
 from typing import Any
@@ -29,8 +31,10 @@ from shoal.pipeline.sources import client, leases
 from shoal.pipeline.sources.batch import BatchReader, RangePartition
 from shoal.pipeline.sources.client import RowsDamaged
 from shoal.pipeline.sources.filters import Pushed
+from shoal.pipeline.sources.following import Follower
 from shoal.pipeline.sources.leases import LeaseKeeper
-from shoal.pipeline.sources.ranges import LogRange, RowFilter, ranges_to
+from shoal.pipeline.sources.options import Point
+from shoal.pipeline.sources.ranges import EVERYTHING, LogRange, RowFilter, ranges_to
 from shoal.pipeline.sources.stream import StreamReader
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.storage.rows import ReplicaRow
@@ -313,6 +317,28 @@ def test_a_damaged_row_is_read_from_another_server_or_told(a: LogServer, b: LogS
     assert alone.got == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("also_filtered", [False, True])
+def test_each_of_two_servers_may_have_the_rows_that_are_damaged_at_the_other(
+    a: LogServer, b: LogServer, also_filtered: bool
+) -> None:
+    a.append(signed(n) for n in range(10))
+    b.follow(a)
+    damage(a, 4)
+    damage(b, 7)
+    part = LogRange(partition=0, log=a.store.log, after=0, upto=10)
+    wanted = RowFilter(from_ms=START_MS + 3) if also_filtered else EVERYTHING
+    every = list(range(3 * also_filtered, 10))
+    for fail in ("true", "false"):
+        assert rows_of(options(a, b, failOnDataLoss=fail), [part], wanted) == every
+    damage(a, 5)
+    damage(b, 5)
+    with pytest.raises(RowsDamaged, match=r"rows 6 of log .* are damaged at http.*, http"):
+        rows_of(options(a, b, patienceSeconds="0"), [part], wanted)
+    lenient = options(a, b, failOnDataLoss="false", patienceSeconds="0")
+    every.remove(5)
+    assert rows_of(lenient, [part], wanted) == every
+
+
 def test_a_server_that_refuses_leases_is_told_of_once_and_read_all_the_same(
     a: LogServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -375,9 +401,21 @@ def test_a_batch_that_ends_at_a_time_or_an_offset_lacks_nothing(a: LogServer) ->
     a.append(signed(n) for n in range(10))
     a.unheard = [AWAY]
     end = format_offset(Offset({0: PartitionOffset(a.store.log, 7)}))
-    for ending, upto in ((end, 7), ("2030-01-01T00:00:00Z", 10)):
+    time.sleep(0.002)
+    now = datetime.now(UTC).isoformat()
+    for ending, upto in ((end, 7), (now, 10)):
         batch = BatchReader(options(a, startingOffsets="earliest", endingOffsets=ending))
         assert planned(batch) == [(a.store.log, upto)]
+
+
+def test_a_batch_that_ends_at_a_time_to_come_ends_at_latest(a: LogServer) -> None:
+    a.append(signed(n) for n in range(10))
+    a.unheard = [AWAY]
+    until = {"startingOffsets": "earliest", "endingOffsets": "2100-01-01T00:00:00Z"}
+    with pytest.raises(HistoryIncomplete):
+        planned(BatchReader(options(a, **until)))
+    a.unheard = []
+    assert planned(BatchReader(options(a, **until))) == [(a.store.log, 10)]
 
 
 def test_a_query_that_goes_on_is_not_held_up(a: LogServer) -> None:
@@ -401,3 +439,41 @@ def test_the_log_that_is_read_must_be_the_whole(a: LogServer, b: LogServer) -> N
     read.unheard, other.unheard = [AWAY], []
     with pytest.raises(HistoryIncomplete):
         planned(batch)
+
+
+def test_a_server_that_does_not_keep_the_stream_does_not_say_that_it_is_empty(
+    tmp_path: Path,
+) -> None:
+    def yes(stream: StreamId) -> bool:
+        return True
+
+    latest = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    with LogServer(tmp_path / "a", keeps=yes) as a, LogServer(tmp_path / "other") as other:
+        assert planned(BatchReader(options(a, other, **latest))) == []
+        a.unheard = [AWAY]
+        with pytest.raises(HistoryIncomplete):
+            planned(BatchReader(options(a, other, **latest)))
+        alone = options(other, **latest, allowMissing="true")
+        assert planned(BatchReader(alone)) == []
+
+
+def test_a_log_whose_owner_was_not_there_when_others_said_that_they_have_all_may_lack_some(
+    a: LogServer, b: LogServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that has everything dies before it is read, and another one is back."""
+    a.append(signed(n) for n in range(5))
+    b.follow(a)
+    b.append(signed(n) for n in range(3))
+    a.append(signed(n) for n in range(5, 10))
+    b.die()
+    place_of = Follower.place_of
+
+    def swapped(follower: Follower, point: Point) -> Offset:
+        a.die()
+        b.start()
+        return place_of(follower, point)
+
+    monkeypatch.setattr(Follower, "place_of", swapped)
+    latest = {"startingOffsets": "earliest", "endingOffsets": "latest"}
+    with pytest.raises(HistoryIncomplete, match=f"owner of log {b.store.log} was not compared"):
+        planned(BatchReader(options(a, b, **latest)))

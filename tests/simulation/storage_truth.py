@@ -1,4 +1,6 @@
-"""Three storage nodes that are killed, frozen, cut off, emptied and replaced, while readers read.
+"""Three storage nodes that are killed, frozen, cut off, emptied and replaced, whose clocks are set,
+whose rows are damaged, that go on under a new log, or come back and serve nothing, while readers
+read.
 
 Publishers have every message kept by one storage node, and no message travels by an overlay: so a
 message is on one disk alone until the storage nodes have compared. Safety: an answer that claims to
@@ -18,10 +20,11 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
-from shoal.base.ids import MessageId, StreamId
+from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.stream_message import Body, Position, decode_body, encode_body
@@ -51,9 +54,10 @@ from shoal.protocols.streams.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import MachineInvariants
-from shoal.sim.network import Frame, LinkEnd, Shaper
+from shoal.sim.faults.partition import _Cut
 from shoal.sim.simulation import START_NS
 from shoal.storage.disk import StoreDisk
+from shoal.storage.layout import tail_of
 from shoal.storage.store import Store
 
 NAMED = tuple(StreamId(f"0xowner/named-{number}") for number in range(3))
@@ -90,34 +94,21 @@ class Outcome(msgspec.Struct):
         return not self.untrue and not self.unsure
 
 
-class Frozen(Shaper):
+class Frozen(_Cut):
     """A node that is stopped, and whose links stay up: nothing comes of it, or to it."""
 
-    keeps_order = True
-
-    def __init__(self, node: SimNode) -> None:
-        self._node = node.id
-
-    def cuts(self, a: Any, b: Any) -> bool:
-        return self._node in (a, b)
-
-    def shape(self, end: LinkEnd, frame: Frame, arrivals_ns: list[int]) -> list[int]:
-        return [] if self.cuts(end.host.node, end.peer) else arrivals_ns
+    def __init__(self, simulation: Simulation, node: SimNode) -> None:
+        super().__init__(simulation, {node.id: None})
 
 
-class CutOff(Shaper):
+class CutOff(_Cut):
     """Two nodes between which nothing passes."""
 
-    keeps_order = True
+    def __init__(self, simulation: Simulation, a: SimNode, b: SimNode) -> None:
+        super().__init__(simulation, {a.id: None, b.id: None})
 
-    def __init__(self, a: SimNode, b: SimNode) -> None:
-        self._pair = {a.id, b.id}
-
-    def cuts(self, a: Any, b: Any) -> bool:
-        return {a, b} == self._pair
-
-    def shape(self, end: LinkEnd, frame: Frame, arrivals_ns: list[int]) -> list[int]:
-        return [] if self.cuts(end.host.node, end.peer) else arrivals_ns
+    def cuts(self, a: NodeId, b: NodeId) -> bool:
+        return a != b and a in self._away and b in self._away
 
 
 class Shelf:
@@ -127,6 +118,9 @@ class Shelf:
         self.key = PrivateKey.generate(truth.entropy)
         self.contact = Contact(self.key.address)
         self.streams: dict[StreamId, None] = {}
+        self.unserved: dict[StreamId, None] = {}
+        """Of these there may be rows on the disk, and they are not served."""
+        self.serves = True
         self.busy = False
         """Something happens to it."""
         self._truth = truth
@@ -147,26 +141,42 @@ class Shelf:
     def _make(self, node: SimNode) -> list[Machine]:
         truth = self._truth
         rng = truth.simulation.random("sync", node.index, node.incarnation)
-        sync = StorageSync(node.id, lambda stream: truth.contacts, rng)
+        unserved = self.unserved.__contains__
+        sync = StorageSync(
+            node.id,
+            lambda stream: truth.contacts,
+            rng,
+            has_damage=lambda: len(self.store.damage) > 0,
+            is_unserved=unserved,
+        )
         storage = StorageNode(
             node.id,
-            lambda stream: True,
+            lambda stream: self.serves,
             is_behind=sync.is_behind,
             missed=sync.missed,
             is_kept=lambda stream: stream in self.streams,
             holds=lambda stream: stream in self.streams,
             replicas=sync.replicas,
+            is_unserved=unserved,
         )
         return [storage, sync, HistoryClient(node.id, truth.trackers_of)]
 
     def start(self) -> None:
         self.node.start()
         self.streams = {}
+        if self.serves:
+            self.serve()
+        else:
+            self.unserved.update(dict.fromkeys([stream for stream, _ in self.store.places()]))
+
+    def serve(self) -> None:
+        self.serves = True
         for stream in dict.fromkeys([*NAMED, *[stream for stream, _ in self.store.places()]]):
             self.follow(stream)
 
     def follow(self, stream: StreamId) -> None:
         self.streams[stream] = None
+        self.unserved.pop(stream, None)
         self.node.command(SYNC, FollowStream(stream))
 
     def _notified(self, event: Any) -> None:
@@ -178,6 +188,22 @@ class Shelf:
         self.store.close()
         self.store = self._new_store()
         self.node.disk = StoreDisk(self.store)
+        self.unserved.clear()
+
+    def damage(self, ids: list[MessageId]) -> None:
+        """A byte of each of these messages is another one."""
+        database = self.store._database
+        messages, place_of = database.tables.messages, self.store._names.place
+
+        def work(txn: Any) -> None:
+            for id in ids:
+                place = place_of(txn, id.stream, id.partition)
+                assert place is not None
+                key = place + tail_of(id)
+                value = txn.get(key, db=messages)
+                txn.put(key, value[:-1] + bytes([value[-1] ^ 1]), db=messages)
+
+        database.write(work)
 
     def ids(self) -> set[MessageId]:
         """Every message on its disk."""
@@ -233,6 +259,10 @@ class StorageTruth:
         self.nodes = [self._client(key.address) for key in self.publishers]
         self.readers = [self._client(PrivateKey.generate(self.entropy).address) for _ in range(3)]
         self.acknowledged: dict[MessageId, None] = {}
+        self._lost: set[MessageId] = set()
+        """With the disk of a storage node: before anybody was told that they are kept."""
+        self.closed: list[UUID] = []
+        """Logs under which nobody goes on."""
         self._previous: dict[tuple[int, StreamId], Position] = {}
         self._is_over = False
 
@@ -309,8 +339,11 @@ class StorageTruth:
                 head = shelf.store.heads(stream, 0)[log]
                 if head.last and rng.random() < 0.7:
                     seq = rng.randrange(head.last)
-                    rows = shelf.store.log_read(log, stream, 0, 0, 1000).rows
-                    told = {row.id for row in rows if row.seq <= seq}
+                    page = shelf.store.log_read(log, stream, 0, 0, 1000)
+                    told = {row.id for row in page.rows if row.seq <= seq}
+                    told |= {row.id for row in page.damaged if row.id and row.seq <= seq}
+                if self.closed and rng.random() < 0.2:
+                    log, seq, told = rng.choice(self.closed), 0, set()
                 what = LogRange(log.bytes, seq)
         command = ReadHistory(stream, 0, what)
         reader.command(0, command, Answer(command, due, told))
@@ -321,7 +354,8 @@ class StorageTruth:
     def _notified(self, node: SimNode, event: Any) -> None:
         match event:
             case KeptDurably(MessageId() as id):
-                self.acknowledged[id] = None
+                if id not in self._lost:
+                    self.acknowledged[id] = None
             case HistoryPage(Answer() as answer, rows):
                 answer.rows += [decode_body(row.message.signed).id for row in rows]
                 node.command(0, ReadMore(), answer)
@@ -359,6 +393,8 @@ class StorageTruth:
         """Of a stream that no storage node was ever asked to keep there is nothing to claim; and of
         a log whose disk was lost there is no more to be had."""
         if isinstance(answer.command.what, LogRange):
+            if UUID(bytes=answer.command.what.log) in self.closed:
+                return True
             return ended.reason in ("no-such-log", "beyond")
         return ended.problem.count("not-kept") == len(self.contacts) and not answer.due
 
@@ -375,6 +411,10 @@ class StorageTruth:
             self._cut,
             self._empty,
             self._replace,
+            self._step,
+            self._damage,
+            self._new_log,
+            self._come_back_mute,
         ]
         free = [shelf for shelf in self.shelves if not shelf.busy]
         if not free:
@@ -400,22 +440,57 @@ class StorageTruth:
         return "killed"
 
     def _freeze(self, shelf: Shelf) -> str:
-        frozen = Frozen(shelf.node)
+        frozen = Frozen(self.simulation, shelf.node)
         self.simulation.add_shaper(frozen)
-        self._later(shelf, lambda: self.simulation.remove_shaper(frozen))
+        self._later(shelf, frozen.heal)
         return "frozen"
 
     def _cut(self, shelf: Shelf) -> str:
         other = self.rng.choice([one for one in self.shelves if one is not shelf])
-        cut = CutOff(shelf.node, other.node)
+        cut = CutOff(self.simulation, shelf.node, other.node)
         self.simulation.add_shaper(cut)
-        self._later(shelf, lambda: self.simulation.remove_shaper(cut))
+        self._later(shelf, cut.heal)
         return "cut off"
+
+    def _step(self, shelf: Shelf) -> str:
+        """Its clock is wrong for a while."""
+        step_ns = self.rng.choice((-600, 600, 3600, 30 * 86400)) * S_NS
+        shelf.node.step_wall(step_ns)
+        self._later(shelf, lambda: shelf.node.step_wall(-step_ns))
+        return "clock"
+
+    def _damage(self, shelf: Shelf) -> str:
+        """Of rows that another one has, too."""
+        others = set().union(*[one.ids() for one in self.shelves if one is not shelf])
+        both = sorted(shelf.ids() & others, key=lambda id: (id.stream, cursor_of(id)))
+        if both:
+            shelf.damage(self.rng.sample(both, min(len(both), 3)))
+        return "damaged"
+
+    def _new_log(self, shelf: Shelf) -> str:
+        self.closed.append(shelf.store.log)
+        shelf.store.new_log(self.simulation.scheduler.now_ns)
+        return "new log"
+
+    def _come_back_mute(self, shelf: Shelf) -> str:
+        """It drains, or its registry has not said yet who keeps what."""
+        shelf.node.crash()
+        shelf.serves = False
+        shelf.start()
+        self._later(shelf, shelf.serve)
+        return "unserved"
 
     def _may_lose(self, shelf: Shelf) -> bool:
         """Whether each acknowledged message is on the disk of another one that is named."""
-        others = [one.ids() for one in self.shelves if one is not shelf]
-        return not set(self.acknowledged) - set().union(*others)
+        others: set[MessageId] = set()
+        for one in self.shelves:
+            if one is not shelf:
+                others |= one.ids()
+        if set(self.acknowledged) - others:
+            return False
+        # The word that these are kept may be on its way.
+        self._lost |= shelf.ids() - others
+        return True
 
     def _empty(self, shelf: Shelf) -> str:
         shelf.node.crash()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.errors import OffsetExpired, UsageError
+from shoal.base.errors import NotFound, OffsetExpired, UsageError
 from shoal.base.ids import StreamId
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.rows import Lease
+from shoal.storage.rows import Lease, LogHead, ReplicaRow
 from shoal.storage.store import Store
 from tests.storage.stage import HOUR_NS, START_NS, message, open_store
 
@@ -78,6 +78,29 @@ def test_an_offset_never_names_two_messages(tmp_path: Path) -> None:
         store.forget_empty(10)
         fill(store, 2, now_ns=LATER_NS + 2 * HOUR_NS)
         assert store.heads(NAMES[2], 0)[log].first == 9
+
+
+@pytest.mark.parametrize("keep_old", [True, False])
+def test_a_new_log_takes_no_name_for_ever(tmp_path: Path, keep_old: bool) -> None:
+    """As after a restore, or when the clock was set right: what was closed goes with its rows."""
+    with open_store(tmp_path / "store", FEW) as store:
+        fill(store, 0, rows=5)
+        fill(store, 1, 2)
+        old, new = store.log, store.new_log(START_NS, keep_old=keep_old)
+        assert store.forget_empty(10) == [], "they have rows, of both logs"
+        expire(store)
+        assert store.forget_empty(10) == NAMES[:3]
+        store.check_invariants()
+        fill(store, 0, rows=2, now_ns=LATER_NS)
+        store.check_invariants()
+        assert store.heads(NAMES[0], 0) == {new: LogHead(6, 7)}
+        with pytest.raises(NotFound):
+            store.log_read(old, NAMES[0], 0, 0, 10)
+        # What others have of the old log comes back as a copy like any other.
+        row = message(9, stream=NAMES[0])
+        store.append_replica(old, NAMES[0], 0, [ReplicaRow(7, LATER_NS, row.id, row)], LATER_NS)
+        assert store.heads(NAMES[0], 0) == {old: LogHead(7, 7), new: LogHead(6, 8)}
+        store.check_invariants()
 
 
 def test_what_a_reader_has_leased_is_not_forgotten(tmp_path: Path) -> None:

@@ -78,6 +78,39 @@ sys.stdin.read()
         assert store.heads(STREAM, 0) == {store.log: LogHead(1, 3)}
 
 
+def test_what_is_read_beside_its_owner_may_grow_meanwhile(tmp_path: Path) -> None:
+    code = """
+import sys, pathlib
+from shoal.identity import SystemEntropy
+from shoal.storage.config import StoreConfig
+from shoal.storage.store import Store
+from tests.storage.stage import STREAM
+small = StoreConfig(map_bytes=1 << 20)
+with Store(pathlib.Path(sys.argv[1]), SystemEntropy(), small, readonly=True) as store:
+    print("open", flush=True)
+    sys.stdin.readline()
+    print(sum(map(len, store.range(STREAM, 0))))
+"""
+    with (
+        open_store(tmp_path / "a", StoreConfig(map_bytes=MIB)) as store,
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "a")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        ) as other,
+    ):
+        store.append(messages(10), START_NS)
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        for begin in range(10, 10_010, 1_000):
+            store.append(messages(1_000, begin), START_NS)
+        assert store.info().file_bytes > 2 * MIB
+        said, _ = other.communicate("go on\n", timeout=60)
+    assert (other.returncode, said) == (0, "10010\n")
+
+
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = open_store(tmp_path / "a")
     pages = store.range(STREAM, 0)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from shoal.base.errors import NotFound, UsageError
@@ -267,10 +268,11 @@ def test_a_full_outbox_has_room_again_when_something_is_done_with(tmp_path: Path
 def test_what_does_not_count_goes_with_its_batch_or_its_run(box: Outbox) -> None:
     for task in range(5):
         stage(box, [b"speculative"], task=task)
-    stage(box, [b"of the next batch"], batch=1)
-    left = box.size_bytes
+    assert box.size_bytes
     box.seal("q", 1, 0, [], NOW_NS)
-    assert 0 < box.size_bytes < left
+    assert box.size_bytes == 0
+    stage(box, [b"of the next batch"], batch=1)
+    assert box.size_bytes
     box.take_epoch("q", "r2", STREAM, False, NOW_NS)
     assert box.size_bytes == 0, "what an old driver staged is of no use either"
 
@@ -317,6 +319,16 @@ def test_batches_that_are_missing_are_told(box: Outbox) -> None:
         stage(box, [b"new"], batch=7)
     with pytest.raises(MissingBatches, match=r'ended at {"v":1,"p":{}}'):
         box.seal("q", 1, 7, [], NOW_NS)
+
+
+def test_a_query_that_is_not_known_here_begins_with_its_first_batch(box: Outbox) -> None:
+    """The outbox was made anew, or its copy is older than the query: what was sealed in the one
+    before may not have been published."""
+    with pytest.raises(MissingBatches, match="none of it was sealed here: the outbox was restored"):
+        stage(box, [b"new"], batch=7)
+    with pytest.raises(MissingBatches, match=r"new checkpoint where its rows are missing$"):
+        box.seal("q", 1, 1, [], NOW_NS)
+    assert stage(box, [b"new"], batch=0)
 
 
 @pytest.mark.parametrize(
@@ -367,7 +379,7 @@ def room_for(tmp_path: Path, size_bytes_max: int, *queries: str) -> Outbox:
 
 
 def test_a_job_that_failed_gives_back_all_that_its_tasks_handed_in(tmp_path: Path) -> None:
-    box = room_for(tmp_path, 1_000, "q")
+    box = room_for(tmp_path, 1_000, "q", "p")
     for task in range(4):
         stage(box, [b"x" * 190], task=task)
     box.discard("q", 1, 0)
@@ -375,7 +387,7 @@ def test_a_job_that_failed_gives_back_all_that_its_tasks_handed_in(tmp_path: Pat
     for late in (0, 9):  # a task that has not heard of it yet
         with pytest.raises(Fenced, match="given up by its driver"):
             stage(box, [b"late"], attempt=late)
-    assert stage(box, [b"x" * 190], batch=1)
+    assert stage(box, [b"x" * 190], query="p")
 
 
 def test_two_writers_do_not_wait_for_each_other(tmp_path: Path) -> None:
@@ -483,6 +495,22 @@ def test_what_a_dead_job_staged_goes_by_age_and_a_batch_write_is_forgotten(tmp_p
     assert [query.query for query in box.state()] == ["stays"]
 
 
+def test_what_a_dead_job_staged_while_the_clock_was_ahead_goes_as_soon(tmp_path: Path) -> None:
+    box = opened(tmp_path / "box", staged_ns=10 * S_NS)
+    box.take_epoch("q", "q", STREAM, True, NOW_NS)
+    stage(box, [b"a"], now_ns=NOW_NS + 30 * 86_400 * S_NS)
+    for _ in range(2):
+        box.close()
+        box = opened(tmp_path / "box", staged_ns=10 * S_NS)
+        box.sweep(NOW_NS)
+        assert box.size_bytes
+        box.sweep(NOW_NS + 10 * S_NS)
+        assert box.size_bytes
+    box.sweep(NOW_NS + 11 * S_NS)
+    assert not box.size_bytes
+    box.close()
+
+
 def test_a_job_that_takes_long_keeps_what_its_first_tasks_staged(tmp_path: Path) -> None:
     """Also over a restart: while some task of the batch hands in, its job is not dead."""
     box = opened(tmp_path / "box", staged_ns=10 * S_NS, sweep_max=1)
@@ -511,6 +539,14 @@ def test_files_of_others_and_damage_are_refused_by_name(tmp_path: Path) -> None:
     opened(tmp_path / "box").close()
     with pytest.raises(StoreError, match="belongs to node"):
         opened(tmp_path / "box", NodeId(bytes(19) + b"\1"))
+    environment = lmdb.open(str(tmp_path / "old"), max_dbs=8)
+    with environment.begin(write=True) as txn:
+        meta = environment.open_db(b"outbox-meta", txn=txn)
+        txn.put(b"format", bytes([0, 0, 0, 1]), db=meta)
+        txn.put(b"owner", OWNER, db=meta)
+    environment.close()
+    with pytest.raises(StoreFormatUnknown, match="has format 1, this Shoal reads 2 alone"):
+        opened(tmp_path / "old")
     KeyValueFile(tmp_path / "topics", OWNER).close()
     with pytest.raises(StoreFormatUnknown, match="not an outbox"):
         opened(tmp_path / "topics")

@@ -119,7 +119,7 @@ class Keeper:
             return Refused(question.request, "no-such-log")
         begin, end = question.after_seq, question.after_seq + self.page_rows
         rows = [LogRow(begin + i + 1, 0, signed) for i, signed in enumerate(self.log[begin:end])]
-        return LogRows(question.request, tuple(rows), 1, len(self.log))
+        return LogRows(question.request, tuple(rows), 1, len(self.log), own=True)
 
 
 def _in(question: CountKept, signed: bytes) -> bool:

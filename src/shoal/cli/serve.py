@@ -175,8 +175,9 @@ async def _serve(
     from shoal.node import Node
 
     async with AsyncExitStack() as stack:
+        hung_up = _hangups(stack)
         running = await stack.enter_async_context(Node.open(network))
-        _reload_on_hangup(running, read_again, stack)
+        _reload_on_hangup(running, read_again, hung_up, stack)
         address = await _open_doors(running, stack)
         if address is not None:
             print(f"# gateway {address}", flush=True)
@@ -205,16 +206,27 @@ async def _serve(
         await asyncio.Event().wait()  # until a signal
 
 
-def _reload_on_hangup(
-    running: Node, read_again: Callable[[], NetworkFile], stack: AsyncExitStack
-) -> None:
-    """SIGHUP has the network file read again."""
+def _hangups(stack: AsyncExitStack) -> asyncio.Event:
+    """Set at each SIGHUP, from before the node is opened until it is closed: one that comes in
+    between must not end the process."""
     import signal
 
+    loop, hung_up = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGHUP, hung_up.set)
+    stack.callback(loop.remove_signal_handler, signal.SIGHUP)
+    return hung_up
+
+
+def _reload_on_hangup(
+    running: Node,
+    read_again: Callable[[], NetworkFile],
+    wanted: asyncio.Event,
+    stack: AsyncExitStack,
+) -> None:
+    """SIGHUP has the network file read again."""
     from shoal.base.errors import ShoalError
 
     log = logging.getLogger("shoal.node")
-    wanted = asyncio.Event()
 
     async def reload() -> None:
         while True:
@@ -225,15 +237,15 @@ def _reload_on_hangup(
             except ShoalError as error:
                 log.error("the network file is not taken, and nothing is changed: %s", error)
                 continue
+            except Exception:  # a bug: the next SIGHUP must not be without effect or a word
+                log.exception("the network file could not be taken")
+                continue
             taken = ", ".join(found.taken) or "nothing new"
             restart = f"; needs a restart: {', '.join(found.restart)}" if found.restart else ""
             log.info("the network file was read again; taken: %s%s", taken, restart)
 
-    loop = asyncio.get_running_loop()
-    task = loop.create_task(reload())
-    loop.add_signal_handler(signal.SIGHUP, wanted.set)
+    task = asyncio.get_running_loop().create_task(reload())
     stack.callback(task.cancel)
-    stack.callback(loop.remove_signal_handler, signal.SIGHUP)
 
 
 async def _open_doors(running: Node, stack: AsyncExitStack) -> str | None:

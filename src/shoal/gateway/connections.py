@@ -78,11 +78,16 @@ class _Reserved(asyncio.Protocol):
         self._over = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._over:  # it had to make room while its TLS handshake was under way
+            cast(asyncio.Transport, transport).abort()
+            return
         self._transport = cast(asyncio.Transport, transport)
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(RESERVED_S, self.refuse)
 
     def data_received(self, data: bytes) -> None:
+        if self._over:
+            return
         self._head += data[:RESERVED_BYTES_MAX]
         complete = b"\r\n\r\n" in self._head
         if not complete and len(self._head) < RESERVED_BYTES_MAX:

@@ -41,6 +41,12 @@ class WallClock:
             return now_ns + self.offset_ns
         return now_ns + max(self.offset_ns, self._before_ns)
 
+    def earliest(self, now_ns: int) -> int:
+        """The earlier one of them: for what must not be too late."""
+        if self.is_settled(now_ns, SETTLES_NS):
+            return now_ns + self.offset_ns
+        return now_ns + min(self.offset_ns, self._before_ns)
+
     def set(self, offset_ns: int, now_ns: int) -> None:
         """From now on it is so far ahead: for drivers."""
         if abs(offset_ns - self.offset_ns) >= SLEWED_NS:

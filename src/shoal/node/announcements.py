@@ -16,6 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from shoal.base.errors import (
+    ClockWrong,
     NotFound,
     RegistryDamaged,
     RegistryUnavailable,
@@ -108,7 +109,7 @@ class Announcements:
                         await self._documents.delete(name)
                 except NotFound:
                     pass  # it was never announced, or has expired
-                except SearchUnavailable:
+                except (SearchUnavailable, ClockWrong):
                     await asyncio.sleep(RETRY_S)
                     continue
                 except ShoalError as error:

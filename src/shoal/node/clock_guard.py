@@ -126,14 +126,23 @@ class ClockGuard:
         except TimeoutError:
             pass
 
+    @property
+    def _is_blamed(self) -> bool:
+        """Whether the last round has found our clock wrong, and it was not set since."""
+        compared = self._compared
+        if compared is None or self._host.wall.stepped_ns > self._compared_ns:
+            return False
+        return compared.ahead_ns is not None and not self._is_fine(compared)
+
     def _is_fine(self, compared: ClocksCompared) -> bool:
         return compared.ahead_ns is not None and abs(compared.ahead_ns) <= self._limit_ns
 
     def _notified(self, event: Any) -> None:
         if type(event) is not ClocksCompared:
             return
-        # Those that blame us are heard to the end; the first that does not will do until then.
-        if event.final or self._is_fine(event):
+        # Those that blame us are heard to the end; the first that does not will do until then,
+        # unless all together have blamed us before: it did not convince them either.
+        if event.final or (self._is_fine(event) and not self._is_blamed):
             self._compared, self._compared_ns = event, self._host.now_ns()
         self._heard.set()
 

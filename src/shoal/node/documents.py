@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 
-from shoal.base.errors import NotFound, ShoalError, UsageError
+from shoal.base.errors import ClockWrong, NotFound, SessionReplaced, ShoalError, UsageError
 from shoal.base.ids import NodeId, parse_node_id, show_node_id
 from shoal.base.units import S_NS, ns_of_seconds
 from shoal.node.found import AnyFound
@@ -31,6 +31,7 @@ LIFE_NS: Mapping[Life, int] = {
 """How long a document is there if its owner does not say."""
 
 DELETION_SLACK_NS = HOUR_NS  # a deletion has to outlive what it deletes, also where clocks differ
+RETRY_S = 10.0  # between two looks at whether the clock is right again
 NAMES_MAX = 10_000  # that are remembered; others are looked for when they are to be deleted
 
 log = logging.getLogger("shoal.node")
@@ -88,7 +89,7 @@ class NodeDocuments:
         name = f"{self._door.rng.getrandbits(64):016x}" if name is None else name
         life_ns = LIFE_NS[life] if lasts is None else _ns(lasts)
         command = PutDocument(name, content, life, life_ns, kind)
-        self._door.host.demand_session()
+        await self._may_sign()
         answer = await self._door.ask(command, DocumentPut)
         self._note(answer.document)
         self._renewals.pop(name, None)
@@ -99,12 +100,12 @@ class NodeDocuments:
 
     async def delete(self, name: str) -> PublishedDocument:
         """Have a document of ours not found any more."""
+        await self._may_sign()
         put = self._put.get(name) or _Put.of(await self._find(self._door.node, name))
         self._renewals.pop(name, None)
-        left_ns = max(0, put.expires_ns - self._door.host.now_ns())
+        left_ns = max(0, put.expires_ns - self._door.host.wall_ns())
         life_ns = min(left_ns + DELETION_SLACK_NS, LIFE_NS_MAX[put.life])
         command = PutDocument(name, None, put.life, life_ns, put.kind)
-        self._door.host.demand_session()
         answer = await self._door.ask(command, DocumentPut)
         self._put.pop(name, None)
         return _published(answer)
@@ -115,6 +116,14 @@ class NodeDocuments:
         return await self._find(node, name, within)
 
     # Steps
+
+    async def _may_sign(self) -> None:
+        """SessionReplaced or ClockWrong while what is signed now would be refused by others, or
+        stand above what is signed later."""
+        host = self._door.host
+        host.demand_session()
+        if host.check_clock is not None:
+            await host.check_clock()
 
     async def _find(self, owner: NodeId, name: str, within: float = WITHIN_S_DEFAULT) -> Document:
         async with Search(
@@ -156,12 +165,18 @@ class NodeDocuments:
         while True:
             await asyncio.sleep(LIFE_NS["managed"] / S_NS / 2)
             for name, command in list(self._renewals.items()):
-                if self._renewals.get(name) is not command:
-                    continue  # deleted or replaced meanwhile
-                try:
-                    self._note((await self._door.ask(command, DocumentPut)).document)
-                except ShoalError as error:
-                    log.warning("document %s is not renewed: %s", name, error)
+                while self._renewals.get(name) is command:  # or it was deleted or replaced
+                    try:
+                        await self._may_sign()
+                        self._note((await self._door.ask(command, DocumentPut)).document)
+                    except ClockWrong:
+                        await asyncio.sleep(RETRY_S)
+                        continue
+                    except SessionReplaced:
+                        return  # or it would put old content above what the newer session put
+                    except ShoalError as error:
+                        log.warning("document %s is not renewed: %s", name, error)
+                    break
 
 
 def split_address(text: str) -> tuple[str | None, str]:

@@ -61,7 +61,7 @@ from shoal.protocols.streams.history.commands import (
     What,
 )
 from shoal.protocols.streams.history.reader import cursor_of
-from shoal.protocols.streams.history.reading import DAMAGED
+from shoal.protocols.streams.history.reading import ANOTHER_LOG, DAMAGED
 from shoal.runtime import RuntimeHost
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ class Missing(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         if self.reason == DAMAGED:
             return f"{self.node}, which has rows that it cannot read"
+        if self.reason == ANOTHER_LOG:
+            return f"{self.node}, which goes on under another log: start at a time"
         if self.until is None:
             return f"{self.node} ({self.reason}), which was never compared with the others"
         at = show_time(self.until)

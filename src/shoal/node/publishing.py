@@ -62,8 +62,8 @@ class Publishing:
                 raise
             where = "has no room for it, and forgets it"
             if self.unkept.add(id, signed, copies):
-                await self.unkept.flushed()
-                where = f"tries again, and has it {self._place()}"
+                on_disk = await self.unkept.flushed()
+                where = f"tries again, and has it {self._place(on_disk)}"
             raise HistoryUnavailable(f"{error}; this node {where}", message=id) from None
         except NotKept:
             raise
@@ -76,13 +76,13 @@ class Publishing:
             await self.keys.keep(stream, copies)
         await self._history.keep(stream, signed, copies)
 
-    def _place(self) -> str:
+    def _place(self, on_disk: bool) -> str:
         path = self.unkept.path
-        return (
-            "in memory, for it has no key file"
-            if path is None
-            else f"in {path}, for its next start"
-        )
+        if path is None:
+            return "in memory, for it has no key file"
+        if not on_disk:
+            return f"in memory, for {path} cannot be written"
+        return f"on disk in {path}, for its next start, too"
 
     async def announce(self, stream: StreamId, content: bytes) -> bytes:
         """Hand out keys of this node's messages; what was signed."""

@@ -83,6 +83,9 @@ class StorageRole:
         self.disk = StoreDisk(self.store)
         self.streams: dict[StreamId, None] = {}
         """Streams that are kept, and joined."""
+        # Rows of them are on the disk, and they are not kept, or not yet: the registry has not said
+        # by whom, or the settings name this node no more, or it drains.
+        self._unserved = dict.fromkeys([stream for stream, _ in self.store.places()])
         rng, closed = Random(entropy.token(16)), access is not None
         self.sync = StorageSync(
             node,
@@ -91,6 +94,7 @@ class StorageRole:
             closed=closed,
             permits=self._permits,
             has_damage=lambda: len(self.store.damage) > 0,
+            is_unserved=self._unserved.__contains__,
         )
         self.drains = section.drain
         """The other storage nodes take over: nothing is kept, or told to readers."""
@@ -102,6 +106,7 @@ class StorageRole:
             missed=self.sync.missed,
             holds=self.holds,
             replicas=self.sync.replicas,
+            is_unserved=self._unserved.__contains__,
             took=self._took,
             is_tracker=is_tracker,
             is_kept=self.streams.__contains__,
@@ -250,6 +255,7 @@ class StorageRole:
         if stream in self.streams or not self.keeps(stream) or self._host is None or self.drains:
             return
         self.streams[stream] = None
+        self._unserved.pop(stream, None)
         if not for_good:
             self._rowless[stream] = None
             self._make_room()
@@ -296,10 +302,13 @@ class StorageRole:
                         self._rowless[stream] = None
                     else:
                         self._others -= 1
+                        self._unserved.pop(stream, None)
         return len(self.streams) - len(self._rowless) + self._others
 
     def _took(self, id: MessageId) -> None:
         self._rowless.pop(id.stream, None)
+        if id.stream not in self.streams:
+            self._unserved[id.stream] = None  # its room was given away while it was being stored
         self.sync.stored(id)
 
     def reload(self, section: StorageSection) -> str | None:
@@ -319,6 +328,7 @@ class StorageRole:
         """The events of a topic are appended to the store: follow its other storage nodes."""
         if id not in self._topics and self._host is not None:
             self._topics[id] = topic
+            self._unserved.pop(StreamId(show_cid(id)), None)
             self._host.command(self.sync, FollowStream(StreamId(show_cid(id))))
 
     def stream_changed(self, stream: StreamId) -> None:
@@ -409,9 +419,11 @@ def is_missing(network: NetworkFile, section: StorageSection) -> bool:
 def _marker(network: NetworkFile) -> Path | None:
     """Where it is noted which stores a key has had: beside the key, which is not lost with a disk
     that is for data. None without a keystore: such a node is another one at each start."""
-    if network.node.key is None:
-        return None
-    keystore = network.path(network.node.key)
+    return None if network.node.key is None else marker_path(network.path(network.node.key))
+
+
+def marker_path(keystore: Path) -> Path:
+    """Where the stores of a keystore's owner are noted."""
     return keystore.with_name(keystore.name + MARKER_SUFFIX)
 
 

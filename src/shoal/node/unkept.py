@@ -19,7 +19,7 @@ import logging
 import os
 import struct
 import zlib
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection
 from hashlib import blake2b
 from pathlib import Path
 
@@ -134,14 +134,13 @@ class UnkeptMessages:
         if self._file is not None:
             self._file.add(message)
             if not self._closed:
-                self._tasks.start(self._file.flush())
+                self._tasks.start(self._flush(self._file))
         self._work.set()
         return True
 
-    async def flushed(self) -> None:
-        """What was added is on disk."""
-        if self._file is not None:
-            await self._file.flush()
+    async def flushed(self) -> bool:
+        """Write what was added to disk; whether it is there."""
+        return self._file is not None and await self._file.flush()
 
     async def retry(self, id: MessageId) -> None:
         """Return when a message has the copies that were wanted; HistoryUnavailable, NotFound."""
@@ -155,6 +154,9 @@ class UnkeptMessages:
             )
 
     # Steps
+
+    async def _flush(self, file: _File) -> None:
+        await file.flush()
 
     async def _try(self) -> None:
         pause_s = PAUSE_S
@@ -246,7 +248,10 @@ class _File:
             log.error("%s holds no messages of this version: it is %s now", self.path, aside)
             return []
         found: dict[bytes, UnkeptMessage] = {}
-        for record in _records(data, len(line)):
+        records, lost_bytes = _records(data, len(line))
+        if lost_bytes:
+            self._say_lost(data, lost_bytes)
+        for record in records:
             kind, rest = record[:1], record[1:]
             if kind == _REMOVE:
                 found.pop(rest, None)
@@ -258,6 +263,21 @@ class _File:
                 found[_digest(rest[1:])] = UnkeptMessage(id, rest[1:], rest[0])
         self._rewrite = list(found.values())  # what was cut off at the end, or removed, goes
         return list(found.values())
+
+    def _say_lost(self, data: bytes, lost_bytes: int) -> None:
+        """A crash costs what was being written, which its publisher was not told is on disk; a
+        damaged disk may cost more."""
+        aside = self.path.with_name(self.path.name + ".damaged")
+        try:
+            _write_after(aside, 0, data)
+            where = f"the file as it was is {aside}"
+        except OSError as error:
+            where = f"the file as it was cannot be kept ({error})"
+        log.error(
+            "%s: %d bytes are not as they were written, as after a crash: what was in them is not"
+            " tried again; %s",
+            *(self.path, lost_bytes, where),
+        )
 
     def add(self, message: UnkeptMessage) -> None:
         """Write it with the next flush."""
@@ -271,11 +291,12 @@ class _File:
         else:
             self._append(_frame(_REMOVE + _digest(message.signed)))
 
-    async def flush(self) -> None:
-        """Everything up to now is on disk; what goes wrong is in the log, and tried again."""
+    async def flush(self) -> bool:
+        """Write everything up to now, and say whether it is on disk; what goes wrong is in the
+        log, and tried again."""
         async with self._writing:
             if self._rewrite is None and not self._unwritten:
-                return
+                return True
             rewrite, unwritten = self._rewrite, self._unwritten
             self._rewrite, self._unwritten = None, []
             try:
@@ -285,6 +306,8 @@ class _File:
                     self._rewrite = rewrite if self._rewrite is None else self._rewrite
                 self._unwritten = unwritten + self._unwritten
                 log.error("%s cannot be written: %s", self.path, error)
+                return False
+            return True
 
     def _append(self, record: bytes) -> None:
         self._unwritten.append(record)
@@ -334,15 +357,21 @@ def _frame(record: bytes) -> bytes:
     return _RECORD.pack(len(record), zlib.crc32(record)) + record
 
 
-def _records(data: bytes, at: int) -> Iterator[bytes]:
-    """Up to the first that is not whole."""
-    while at + _RECORD.size <= len(data):
-        length, checksum = _RECORD.unpack_from(data, at)
-        record = data[at + _RECORD.size : at + _RECORD.size + length]
-        if len(record) < length or zlib.crc32(record) != checksum:
-            return
-        yield record
-        at += _RECORD.size + length
+def _records(data: bytes, at: int) -> tuple[list[bytes], int]:
+    """Those that are as they were written, and how many bytes are not."""
+    found, lost_bytes = [], 0
+    while at < len(data):
+        end, checksum = len(data), -1
+        if at + _RECORD.size <= len(data):
+            length, checksum = _RECORD.unpack_from(data, at)
+            end = at + _RECORD.size + length
+        record = data[at + _RECORD.size : end]
+        if end <= len(data) and zlib.crc32(record) == checksum:
+            found.append(record)
+        else:
+            lost_bytes += min(end, len(data)) - at
+        at = end
+    return found, lost_bytes
 
 
 def _digest(signed: bytes) -> bytes:

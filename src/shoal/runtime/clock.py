@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from time import time_ns
 
 from shoal.base.units import MS_NS, S_NS
@@ -21,14 +22,10 @@ READS_MAX = 3  # of both clocks, until nothing came between
 
 log = logging.getLogger("shoal.runtime")
 
-_SLEEP_COUNTS = getattr(time, "CLOCK_BOOTTIME", None)  # Linux; elsewhere sleep may be left out
-
-
-def steady_ns() -> int:
-    """The machine's monotonic clock."""
-    if _SLEEP_COUNTS is None:
-        return time.monotonic_ns()
-    return time.clock_gettime_ns(_SLEEP_COUNTS)
+steady_ns: Callable[[], int] = time.monotonic_ns
+"""The machine's monotonic clock; on Linux the one that goes on while the machine sleeps."""
+if (_SLEEP_COUNTS := getattr(time, "CLOCK_BOOTTIME", None)) is not None:
+    steady_ns = partial(time.clock_gettime_ns, _SLEEP_COUNTS)
 
 
 class Clock:
@@ -48,7 +45,7 @@ class Clock:
 
     def now_ns(self) -> int:
         """The same, once a step of the system clock has been told; for the event loop."""
-        now_ns = self._begin_ns + steady_ns()
+        now_ns = self._begin_ns + steady_ns()  # for each input: written out
         if not -STEP_NS < self._wall_ns() - now_ns - self.offset_ns < STEP_NS:
             self._look()
         return now_ns

@@ -37,7 +37,7 @@ from shoal.storage.rows import Appended, Conflict, Duplicate, Stored
 class _Open:
     """A place that this transaction appends to."""
 
-    __slots__ = ("head", "ingest_ns", "last", "place")
+    __slots__ = ("entry", "head", "ingest_ns", "last", "place")
 
     def __init__(self, place: Place, head: Head, now_ns: int) -> None:
         self.place = place
@@ -45,6 +45,8 @@ class _Open:
         self.last = head.last
         # Never backwards, whatever the clock does: a log is searched by ingest time.
         self.ingest_ns = max(now_ns, head.ingest_ns)
+        self.entry = entry_value(self.ingest_ns, False, b"")
+        """How all of its new rows begin."""
 
 
 class Ingest:
@@ -77,9 +79,7 @@ class Ingest:
         if not self._txn.put(key, value, overwrite=False, db=self._tables.messages):
             return self._known(key, signed)
         at.last = seq
-        self._entries.append(
-            (entry_key(OWN, at.place, seq), entry_value(at.ingest_ns, False, tail))
-        )
+        self._entries.append((entry_key(OWN, at.place, seq), at.entry + tail))
         return Stored(seq)
 
     def finish(self) -> None:

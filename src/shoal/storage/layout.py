@@ -72,6 +72,7 @@ _CLOSED = struct.Struct(">QQ")
 PLACE_BYTES = _PLACE.size
 HEAD_KEY_BYTES = _HEAD_KEY.size
 _VARIANT, _LOST = 1, 2  # kinds of rows in `entries`
+_ENTRY_BYTES = _ENTRY.size
 SEQ_BYTES = 8  # at the end of a row's key
 _MESSAGE_HEAD_BYTES = _MESSAGE.size
 _CHAIN_BYTES_MAX = 4 * CHAIN_CHARS_MAX
@@ -251,7 +252,12 @@ def entry_value(ingest_ns: int, variant: bool, tail: bytes, *, lost: bool = Fals
 def read_entry(value: bytes) -> Entry:
     """And back."""
     ingest_ns, kind = _ENTRY.unpack_from(value)
-    return Entry(ingest_ns, kind == _VARIANT, Tail(value[_ENTRY.size :]), kind == _LOST)
+    tail: Tail = value[_ENTRY_BYTES:]  # type: ignore[assignment]  # a call for each row of a scan
+    return (
+        Entry(ingest_ns, kind == _VARIANT, tail, kind == _LOST)
+        if kind
+        else Entry(ingest_ns, False, tail)
+    )
 
 
 def variant_value(signed: bytes) -> bytes:

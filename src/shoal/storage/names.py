@@ -104,9 +104,9 @@ class Names:
 
     def _last_of_empty(self, txn: Txn, number: int) -> int | None:
         """The last seq of the own log that was given in a stream of which nothing is left; None if
-        something is: rows, leases, or a log that was closed."""
+        something is: rows, of a log that was closed as well, or leases."""
         tables, prefix = self._tables, number_bytes(number)
-        for table in (tables.messages, tables.leases, tables.closed):
+        for table in (tables.messages, tables.leases):
             if _begins_with(txn, table, prefix):
                 return None
         last = 0
@@ -130,6 +130,7 @@ class Names:
     def _forget(self, txn: Txn, number: int, stream: StreamId) -> None:
         for key, _ in self._heads(txn, number_bytes(number)):
             txn.delete(key, db=self._tables.heads)
+            txn.delete(key, db=self._tables.closed)
         txn.delete(number_bytes(number), db=self._tables.stream_names)
         txn.delete(_stream_key(stream), db=self._tables.stream_numbers)
 

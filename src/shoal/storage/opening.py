@@ -54,6 +54,10 @@ def open_environment(
     if not readonly and 0 < size <= config.verify_bytes_max:  # pages of one that is written to move
         verify_pages(folder)
     map_bytes = max(config.map_bytes, (size * 5 // 4 // MIB + 1) * MIB)
+    if (
+        readonly
+    ):  # its owner may have it grow meanwhile, and a map that is too small ends every read
+        map_bytes = config.map_bytes_max
     try:
         environment = lmdb.open(
             str(folder),

@@ -326,7 +326,11 @@ class Outbox:
             del self._waiting[query]
 
     def sweep(self, now_ns: int) -> bool:
-        """One step of forgetting what nobody can want; True while there is more to look at."""
+        """One step of forgetting what nobody can want, by a clock that can be believed; True while
+        there is more to look at."""
+        for batch in self._staged.values():
+            # Staged while the clock was ahead: it is not to stay for as long as that was.
+            batch.staged_ns = min(batch.staged_ns, now_ns)
         last_ns = {place: batch.staged_ns for place, batch in self._staged.items()}
         step = self._file.write(
             lambda txn: sweep_staged(self._file, txn, self._swept, last_ns, self.config, now_ns)
@@ -585,12 +589,14 @@ def _check_number(name: str, query: Query, batch: int) -> None:
             f"batch {batch} of query {name} is older than the last sealed one, {query.batch}, and"
             f" Spark replays only its last batch: {_restored(query.fingerprint.source)}"
         )
-    if 0 <= query.batch < batch - 1:
+    if query.batch < batch - 1:
+        last = f"the last one that was sealed here is {query.batch}"
         raise MissingBatches(
-            f"batch {batch} of query {name} comes next, and the last one that was sealed here is"
-            f" {query.batch}: the outbox was restored from an old copy, or the query wrote to"
-            " another one meanwhile. What is between may not have been published. Start the query"
-            " with a new checkpoint where its rows are missing"
+            f"batch {batch} of query {name} comes next, and"
+            f" {'none of it was sealed here' if query.batch < 0 else last}: the outbox was restored"
+            " from an old copy or made anew, or the query wrote to another one before. What is"
+            " between may not have been published. Start the query with a new checkpoint where its"
+            " rows are missing"
             + _where(query.fingerprint.source, " (the last sealed batch ended at {})")
         )
 

@@ -43,7 +43,7 @@ class OwnedFile(LmdbFile):
     """Kinds say what their tables are; the first one has format and owner."""
 
     FORMAT: ClassVar[int]
-    """Grows when a table changes its meaning; what is newer is refused."""
+    """Grows when a table changes its meaning; any other one is refused."""
     KIND: ClassVar[str]
     """What a file of this kind is, as in "an outbox"."""
     NAMES: ClassVar[tuple[bytes, ...]]
@@ -105,6 +105,11 @@ class OwnedFile(LmdbFile):
             raise StoreFormatUnknown(
                 f"{self.file} has format {found}, this Shoal reads up to {self.FORMAT}:"
                 " upgrade Shoal"
+            )
+        if found < self.FORMAT:
+            raise StoreFormatUnknown(
+                f"{self.file} has format {found}, this Shoal reads {self.FORMAT} alone: let"
+                " the Shoal that wrote it end what waits there, and move it away then"
             )
         if owner != self._owner:
             raise StoreError(

@@ -179,6 +179,17 @@ def test_a_question_after_storage_waits_until_the_stream_is_known() -> None:
     assert effects == [Send(StorageNodes(STREAM, (contact(DAVE),)), (EVE,))]
 
 
+def test_nobody_keeps_a_stream_only_if_the_registry_says_so() -> None:
+    desk = Desk()
+    for peer, verdict in ((EVE, NOBODY_KNOWS), (ALICE, NOTHING)):
+        desk.receive(peer, FindStorage(OTHER_STREAM))
+        effects = desk.feed(AccessChecked(OTHER_STREAM, peer, verdict))
+        if verdict.problem:
+            assert sent(effects) == []
+        else:
+            assert sent(effects) == [(StorageNodes(OTHER_STREAM, ()), (peer,))]
+
+
 def test_joins_that_wait_are_bounded() -> None:
     desk = Desk(AccessConfig(joins_max=2))
     for peer in (ALICE, BOB):

@@ -18,6 +18,7 @@ from shoal.identity import split_secret_source
 from shoal.identity.group_key_file import group_key_path
 from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.session_file import session_path
+from shoal.node.storage_role import is_missing, marker_path
 from shoal.node.unkept import unkept_path
 from shoal.registry.opening import BLOCKS_FILE
 from shoal.storage.folder import data_file
@@ -71,6 +72,7 @@ def _named(network: NetworkFile) -> Iterator[tuple[Path, Kind, bool]]:
         yield group_key_path(keystore), Kind.FILE, False
         yield unkept_path(keystore), Kind.FILE, False
         yield session_path(keystore), Kind.FILE, False
+        yield marker_path(keystore), Kind.FILE, False
     secrets = [
         node.passphrase,
         None if outbox is None else outbox.token,
@@ -94,6 +96,12 @@ def _named(network: NetworkFile) -> Iterator[tuple[Path, Kind, bool]]:
         if section is not None:
             yield data_file(network.path(section.folder)), Kind.LMDB, False
     if network.storage is not None:
+        folder = network.path(network.storage.folder)
+        if not network.storage.create and is_missing(network, network.storage):
+            raise UsageError(
+                f"there is no store in {folder}, where this key has had one: a backup without it"
+                " would look whole; mount its disk, or restore an older backup first"
+            )
         yield data_file(network.path(network.storage.folder)), Kind.STORE, False
     if network.registry is not None and network.registry.folder is not None:
         yield network.path(network.registry.folder) / BLOCKS_FILE, Kind.BLOCKS, True

@@ -13,6 +13,7 @@ import lmdb
 
 from shoal.base.errors import UsageError
 from shoal.cli.backup.contents import Item, Kind
+from shoal.storage.config import DEFAULTS
 from shoal.storage.opening import verify_pages
 
 CHUNK_BYTES = 1 << 20
@@ -40,7 +41,13 @@ def _copy_lmdb(folder: Path, into: Path) -> None:
     into.mkdir(mode=0o700, exist_ok=True)
     # As in storage/opening.py; as many tables as any kind of file has.
     environment = lmdb.open(
-        str(folder), readonly=True, create=False, max_dbs=32, lib_version=0, readahead=False
+        str(folder),
+        map_size=DEFAULTS.map_bytes_max,  # the file may grow meanwhile
+        readonly=True,
+        create=False,
+        max_dbs=32,
+        lib_version=0,
+        readahead=False,
     )
     try:
         environment.copy(str(into), compact=True)

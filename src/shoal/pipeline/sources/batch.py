@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from shoal.base.ids import INT63_MAX
+from shoal.base.offsets import Offset
 from shoal.pipeline.sources.client import LogServers
 from shoal.pipeline.sources.filters import Pushed, pushed
 from shoal.pipeline.sources.following import Follower
@@ -60,11 +63,14 @@ class BatchReader(DataSourceReader):
         """The tasks, each a range of a log."""
         follower = Follower(self.options)
         try:
-            to_ms = self.pushed.wanted.to_ms
-            ingest_ms = self.pushed.ingest_to_ms
-            # What comes in later is no part of a batch that ends at a time of ingest.
-            is_past = ingest_ms is not None and ingest_ms < time.time() * 1000
-            is_open = self.options.ending == "latest" and not is_past
+            to_ms, ending = self.pushed.wanted.to_ms, self.options.ending
+            # What comes in later is no part of a batch that ends at an offset, or at a time of
+            # ingest that has been.
+            ends_ms = [] if self.pushed.ingest_to_ms is None else [self.pushed.ingest_to_ms]
+            if isinstance(ending, datetime):
+                ends_ms.append(round(ending.timestamp() * 1000))
+            is_past = min(ends_ms, default=INT63_MAX) < time.time() * 1000
+            is_open = not (is_past or isinstance(ending, Offset))
             whole = follower.whole(to_ms) if is_open else None
             start = follower.place_of(self.options.starting)
             ranges = follower.ranges(start, self.options.ending)

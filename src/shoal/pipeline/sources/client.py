@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode, urlsplit
 from uuid import UUID
 
+import msgspec
+
 from shoal.base.errors import (
     HistoryUnavailable,
     MalformedMessage,
@@ -51,6 +53,11 @@ log = logging.getLogger("shoal.pipeline")
 
 class RowsDamaged(ShoalError):
     """Rows that whoever has them cannot read."""
+
+    def __init__(self, text: str, page: LogRows) -> None:
+        super().__init__(text)
+        self.page = page
+        """All other rows there, of all servers that answered."""
 
 
 class ServerAway(ShoalError):
@@ -202,16 +209,22 @@ class LogServers:
             **wanted.query(),
         }
 
+        pages: dict[str, LogRows] = {}  # those with damage, by server
+
         def ask(server: LogServer) -> LogRows:
             page = decode_rows(server.ask("GET", "", PAGE_TIMEOUT_S, **query))
             check_page(part, after, page, everything=not (part.minus or wanted.query()))
             if page.damaged and not damaged_too:
-                raise RowsDamaged(
-                    f"rows {', '.join(map(str, page.damaged[:5]))} of log {part.log}, partition"
-                    f" {part.partition}, are damaged at {server.address}, and no other server has"
-                    " them: run `shoal storage repair` there, or set failOnDataLoss to false to go"
-                    " on without them"
-                )
+                pages[server.address] = page
+                page = put_together(list(pages.values()))  # each may have what the others lack
+                if page.damaged:
+                    raise RowsDamaged(
+                        f"rows {', '.join(map(str, page.damaged[:5]))} of log {part.log}, partition"
+                        f" {part.partition}, are damaged at {', '.join(pages)}, and no other server"
+                        " has them: run `shoal storage repair` there, or set failOnDataLoss to"
+                        " false to go on without them",
+                        page,
+                    )
             return page
 
         what = f"log {part.log}, partition {part.partition}, {after + 1} to {part.upto}"
@@ -316,6 +329,22 @@ def _check_whole(part: LogRange, after: int, page: LogRows) -> None:
         )
 
 
+def put_together(pages: Sequence[LogRows]) -> LogRows:
+    """What several servers have of a log after the same seq, as far as all of them go: damaged is
+    what none of them can read."""
+    if len(pages) == 1:
+        return pages[0]
+    through = min(page.through for page in pages)
+    rows = {row.seq: row for page in pages for row in page.rows if row.seq <= through}
+    damaged = set.intersection(*(set(page.damaged) for page in pages))
+    return msgspec.structs.replace(
+        pages[0],
+        through=through,
+        rows=[rows[seq] for seq in sorted(rows)],
+        damaged=sorted(seq for seq in damaged if seq <= through),
+    )
+
+
 def _raise_expired(problems: dict[str, Any]) -> None:
     expired = [error for error in problems.values() if isinstance(error, OffsetExpired)]
     if expired:
@@ -323,9 +352,9 @@ def _raise_expired(problems: dict[str, Any]) -> None:
 
 
 def _raise_damaged(problems: dict[str, Any]) -> None:
-    for error in problems.values():
-        if isinstance(error, RowsDamaged):
-            raise error
+    damaged = [error for error in problems.values() if isinstance(error, RowsDamaged)]
+    if damaged:
+        raise damaged[-1]  # the others were put together with it
 
 
 def _raise_refused(problems: dict[str, Any]) -> None:

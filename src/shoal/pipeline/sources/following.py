@@ -40,8 +40,8 @@ class Ahead(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """Of each server that answered, by its own log: the storage nodes that may have messages that
-    this log lacks."""
+    """Of each server that keeps the stream and answered, by its own log: the storage nodes that may
+    have messages that this log lacks."""
 
     unheard: dict[UUID, list[UnheardNode]]
 
@@ -50,7 +50,7 @@ class Whole(NamedTuple):
         owner is gone is read as far as the others have it, and then along one of theirs."""
         owners = [self.unheard[log] for log in logs if log in self.unheard]
         found: dict[str, UnheardNode] = {}
-        for unheard in owners or [min(self.unheard.values(), key=len)]:
+        for unheard in owners or [min(self.unheard.values(), key=len, default=[])]:
             for one in unheard:
                 if to_ms is None or to_ms > one.whole_until_ms:
                     found.setdefault(one.node, one)
@@ -70,6 +70,8 @@ class Follower:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._servers = LogServers(options)
+        self._growing: set[UUID] = set()
+        """The own logs of all servers that answered."""
 
     def close(self) -> None:
         self._servers.close()
@@ -99,7 +101,7 @@ class Follower:
         end_s = time.monotonic() + self._options.patience_s
         while True:
             answers = self._servers.heads(whole=True)
-            found = Whole({answer.own: answer.unheard for answer in answers})
+            found = Whole({answer.own: answer.unheard for answer in answers if answer.kept})
             heads = Heads(answers, self._options.min_replicas)
             logs = [log for p in heads.partitions if (log := heads.best(p)) is not None]
             is_late = time.monotonic() + PAUSE_S > end_s
@@ -114,9 +116,15 @@ class Follower:
         the options do not say to go on without them."""
         ends = {part.partition: part.log for part in ranges}
         lacking = whole.lacking(list(ends.values()), to_ms)
-        if not lacking:
+        said = list(map(_shown, lacking))
+        # A server that came, or began a new log, after the others had answered.
+        new = sorted({*ends.values()} & self._growing - whole.unheard.keys())
+        said += [
+            f"any, since the owner of log {log} was not compared with the others" for log in new
+        ]
+        if not said:
             return
-        named = "; ".join(map(_shown, lacking))
+        named = "; ".join(said)
         text = (
             f"{self._options.stream}: a batch up to 'latest' is incomplete: there may be messages"
             f" that no server has: {named}"
@@ -171,7 +179,9 @@ class Follower:
     # Steps
 
     def _heads(self) -> Heads:
-        return Heads(self._servers.heads(), self._options.min_replicas)
+        answers = self._servers.heads()
+        self._growing |= {answer.own for answer in answers}
+        return Heads(answers, self._options.min_replicas)
 
     def _seq_of(self, point: Point, partition: int, log: UUID, newest: int) -> int:
         """The last row before a point."""

@@ -40,7 +40,7 @@ def read_range(
                 if options.fail_on_data_loss:
                     raise
                 log.warning("%s; they are skipped", error)
-                page = servers.rows(part, after, wanted, damaged_too=True)
+                page = error.page
             if page.rows:
                 yield arrow_batch(
                     options.stream,

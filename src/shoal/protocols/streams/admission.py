@@ -113,7 +113,10 @@ class Admission:
 
     def _judge(self, peer: NodeId, request: Request, verdict: Verdict) -> list[Effect] | None:
         if isinstance(request, FindStorage):
-            return None  # it is no secret: what was waited for is that it is known here
+            if not verdict.problem or self._storage_of(request.stream):
+                return None  # it is no secret: what was waited for is that it is known here
+            # That nobody keeps it is not known either, and would be believed.
+            return [Rejected(peer, "permission-unknown")]
         if isinstance(request, FindHolders):
             if verdict.allows(Permission.SUBSCRIBE):
                 return None

@@ -396,7 +396,7 @@ class Flooding:
         self, channel: Channel, message: PlacedMessage, stored: bool, now_ns: int
     ) -> str | None:
         """Why a message is not taken now, whoever signed it."""
-        ahead_ns = message.id.timestamp_ms * MS_NS - self.wall.read(now_ns)
+        ahead_ns = message.id.timestamp_ms * MS_NS - now_ns - self.wall.offset_ns
         if ahead_ns < -self.config.freshness_ns and not (
             stored and channel.seen.is_ours(message.chain, message.number)
         ):

@@ -10,6 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.units import S_NS
+from shoal.kernel.wall import WallClock
+from shoal.protocols.streams.history.behind import Comparisons
 from shoal.protocols.streams.history.commands import (
     HistoryEnded,
     LastMessages,
@@ -31,7 +33,7 @@ from shoal.protocols.streams.history.sync_messages import AskMessages, AskRows, 
 from shoal.storage.errors import StoreFull
 from tests.support.history import LOG, Keeper, Library, Silent, history
 from tests.support.storage_host import StorageHost, everything, message
-from tests.support.streams import ALICE, BOB, EVE, OTHER_STREAM, STREAM
+from tests.support.streams import ALICE, BOB, EVE, NOW_NS, OTHER_STREAM, STREAM
 from tests.support.sync_pair import Pair, keep
 
 CONFIG = SyncConfig()
@@ -302,3 +304,36 @@ def test_one_that_catches_up_meanwhile_gives_all() -> None:
 def test_a_log_is_read_as_ever() -> None:
     library = Library(Late(MESSAGES))
     assert library.read_all(LogRange(LOG, 0)) == MESSAGES
+
+
+# A clock that is wrong
+
+HOUR_NS = 3600 * S_NS
+
+
+def compared(wall: WallClock) -> Comparisons:
+    """Alice was compared at 100 s, by the monotonic clock."""
+    comparisons = Comparisons(wall)
+    comparisons.compared(ALICE, {STREAM: 100 * S_NS})
+    return comparisons
+
+
+def until_s(comparisons: Comparisons) -> int:
+    return comparisons.until_ms(ALICE, STREAM) // 1000
+
+
+def test_a_clock_that_was_set_ahead_vouches_for_nothing_that_is_to_come() -> None:
+    """Alice may be gone by now, and have taken what came in the hour that there never was."""
+    wall = WallClock(NOW_NS)
+    wall.set(NOW_NS + HOUR_NS, 99 * S_NS)
+    assert until_s(compared(wall)) == NOW_NS // S_NS + 100
+
+
+def test_nor_after_a_restart() -> None:
+    wall = WallClock(NOW_NS + HOUR_NS)  # from the start: there is nothing to tell it by
+    note = compared(wall).note(ALICE)
+    right = Comparisons(WallClock(NOW_NS))
+    right.noted(ALICE, note, 600 * S_NS)
+    assert until_s(right) == 0
+    right.noted(ALICE, compared(WallClock(NOW_NS)).note(ALICE), 600 * S_NS)
+    assert until_s(right) == NOW_NS // S_NS + 100

@@ -117,6 +117,7 @@ def test_it_knows_that_after_a_restart_too(tmp_path: Path) -> None:
     for host in pair.hosts.values():
         host.close()
     bob = StorageHost(BOB, tmp_path / BOB.hex(), peers=(ALICE, BOB))
+    bob.advance(4 * S_NS)  # the time of day goes on
     bob.command(bob.sync, FollowStream(STREAM))
     bob.finish_all()
     bob.dial_failed(ALICE, "refused")
@@ -417,3 +418,14 @@ def test_one_whose_link_breaks_under_a_comparison_is_not_waited_for(pair: Pair) 
     bob.finish_all()
     (answer,) = bob.said(EVE)
     assert 0 < until_ms(answer) < EVERYTHING
+
+
+def test_a_question_that_was_lost_is_asked_again() -> None:
+    class Late(Keeper):
+        def answer(self, question: Any) -> Any:
+            answer = super().answer(question)
+            return None if len(self.asked) == 1 else answer
+
+    library = Library(Late(MESSAGES), speaking(MESSAGES[:10], 0))
+    assert library.read_all(MessageRange()) == MESSAGES
+    assert library.ended == [HistoryEnded("read")]

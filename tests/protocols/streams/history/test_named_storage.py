@@ -62,6 +62,15 @@ def test_a_tracker_that_answers_counts_more_than_the_settings() -> None:
     assert library.read_all(MessageRange()) == MESSAGES
 
 
+def test_a_tracker_that_knows_of_nobody_does_not_say_that_nobody_keeps_it() -> None:
+    """What a publisher wants to have kept would be let go of."""
+    library = Library(Keeper(MESSAGES), named=(ONE,))
+    library.storage = ()
+    assert library.read_all(MessageRange()) == MESSAGES
+    library.command(KeepDurably(STREAM, history(4)[-1]), "keep")
+    assert library.host.notified[-1] == KeptDurably("keep", 1)
+
+
 def test_a_tracker_that_cannot_be_reached_is_not_needed() -> None:
     library = silent(ONE)
     library.tracker_is_up = False

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS
-from shoal.kernel.wall import WallClock
+from shoal.kernel.wall import SLEWED_NS, WallClock
 from shoal.protocols.streams.history.config import SyncConfig
 from shoal.protocols.streams.history.disk import Compared
 
@@ -85,7 +85,7 @@ class Comparisons:
         for stream, moment_ns in at_ns.items():
             before = known.get(stream)
             if before is None or before.at_ns < moment_ns:
-                known[stream] = _Moment(moment_ns, self._wall.read(moment_ns))
+                known[stream] = _Moment(moment_ns, self._wall.earliest(moment_ns))
 
     def at_ns(self, node: NodeId, stream: StreamId) -> int:
         """When that was last so; 0 if it never was."""
@@ -108,6 +108,8 @@ class Comparisons:
         """What was noted before a restart; what is known by now is newer."""
         known = self._moments.setdefault(node, {})
         for time_ns, streams in note.at_ns:
+            if time_ns > self._wall.read(now_ns) + SLEWED_NS:
+                continue  # by a clock that was wrong: when it was, nobody knows
             at_ns = min(time_ns - self._wall.read(0), now_ns - 1)
             for stream in streams:
                 known.setdefault(stream, _Moment(max(1, at_ns), time_ns))

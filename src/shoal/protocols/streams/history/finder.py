@@ -90,10 +90,11 @@ class Finder:
         return self._ask_next(stream)
 
     def answered(self, tracker: NodeId, nodes: StorageNodes, now_ns: int) -> tuple[Contact, ...]:
-        """A tracker said who."""
+        """A tracker said who. If it knows of nobody, and the settings do, those are asked: what is
+        to be kept must not pass for what nobody keeps."""
         self._asking.pop(nodes.stream, None)
         self._silent.pop(tracker, None)
-        contacts = self._in_turn(nodes.contacts)
+        contacts = self._in_turn(nodes.contacts or self._named(nodes.stream))
         good_ns = self._config.found_ns if contacts else self._config.not_kept_ns
         self._remember(nodes.stream, contacts, now_ns + good_ns)
         return contacts

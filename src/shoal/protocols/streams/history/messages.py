@@ -208,6 +208,7 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):
     """There is no answer: "not-kept" (no stream of ours, or one that we have never heard of),
+    "not-served" (we do not keep it now, and have rows of it),
     "busy", "behind" (other storage nodes have more, and we shall have it soon), "expired" (the log
     begins later), "no-such-log", "failed"."""
 

@@ -72,6 +72,8 @@ class Page(msgspec.Struct, frozen=True):
     asked_ns: int = 0
     damaged: bool = False
     """Rows of it cannot be read there."""
+    of_source: bool = True
+    """It is all that the storage node has, and not what it has of a log that is not its own now."""
 
     def lacks(self, node: NodeId) -> bool:
         """Whether another storage node may have messages that belong into this page."""
@@ -298,6 +300,7 @@ class Reader:
             answer.heard,
             answer.asked_ns,
             bool(damaged),
+            answer.own or self._upto_seq is not None,
         )
 
     def _is_idling(self) -> bool:

@@ -45,10 +45,12 @@ from shoal.protocols.streams.history.reader import Misfit, Page, Reader
 NOT_KEPT = "not-kept"
 NOT_HERE = (NOT_KEPT, EXPIRED, NO_SUCH_LOG)  # refusals that asking again does not change
 BUSY = "busy"
+NO_ANSWER = "no-answer"
 NOTHING = "nothing"
 UNHEARD = "unheard"  # it does not speak for a storage node that did not answer
 NOT_COMPARED = "not-compared"  # it answers, but no answer speaks for it and for all others
 DAMAGED = "damaged"  # it cannot read rows of its own
+ANOTHER_LOG = "another-log"  # the log that is read is not its own: what is new goes into another
 AWAY = "away"  # it did not answer another read a moment ago
 
 
@@ -105,6 +107,7 @@ class Reading:
         self._answered = False
         self._nodes: tuple[NodeId, ...] = ()  # all that keep the stream
         self._nothing: dict[NodeId, None] = {}  # these have said that they hold nothing of it
+        self._silent: dict[NodeId, int] = {}  # how many questions each source has not answered
         self._lacks: dict[NodeId, int] = {}  # for how many others each source did not speak
         self._unheard: dict[NodeId, int] = {}  # up to when pages that were taken speak for these
         self._checking: _Checking | None = None
@@ -163,6 +166,9 @@ class Reading:
     def failed(self, reason: str) -> list[Effect]:
         """It did not answer."""
         self.asked = None
+        if reason == NO_ANSWER:
+            node = self._sources[0].node
+            self._silent[node] = self._silent.get(node, 0) + 1
         return self._failed(reason)
 
     def retry(self) -> list[Effect]:
@@ -217,11 +223,15 @@ class Reading:
             for node in nodes
             if node != source and node not in self._nothing and page.lacks(node)
         ]
+        if not lacking and not page.of_source:
+            lacking = [source]
         if lacking and self.reader.whole:
             self._lacks[source] = len(lacking)
             return self._failed(UNHEARD)
         if page.damaged:
             self._unheard[source], self._said[source] = 0, DAMAGED
+        elif lacking == [source]:
+            self._said[source] = ANOTHER_LOG
         for node in lacking:
             until_ms = page.until_ms(node)
             self._unheard[node] = min(until_ms, self._unheard.get(node, until_ms))
@@ -298,9 +308,14 @@ class Reading:
         return self._ask()
 
     def _is_no_better(self) -> bool:
-        """Whether all storage nodes that answer may lack some, and none will have it soon."""
+        """Whether all storage nodes that answer may lack some, and none will have it soon. One that
+        has left a question unanswered is asked a second time: the question may have been lost with
+        a link that was being closed."""
         said = [self._said.get(source.node) for source in self._sources]
-        return UNHEARD in said and not any(word in (BEHIND, BUSY) for word in said)
+        once = [self._silent.get(source.node) == 1 for source in self._sources]
+        return (
+            UNHEARD in said and not any(word in (BEHIND, BUSY) for word in said) and not any(once)
+        )
 
     def _give_up(self) -> list[Effect]:
         if self._set_aside:

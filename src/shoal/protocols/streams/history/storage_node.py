@@ -10,7 +10,8 @@ and messages of the own subscriber are counted and left to anti-entropy.
 An answer says up to when it speaks for the other storage nodes of the stream. A reader who wants
 the whole, and asks for messages newer than that, waits: the stream is compared with those that can
 be reached, then the disk is asked again. While they have more than could be had in time, the reader
-is told that we are behind. Of a stream that this node never heard of it says "not kept".
+is told that we are behind. Of a stream that this node never heard of it says "not kept"; of one of
+which rows are on its disk, and which it does not keep now, "not served": that is not "nothing".
 
 Askers dial. Their link is claimed softly at the first question, and given back when they have been
 quiet for a while. Retention is a question to the disk, too: one step at a time, now and then.
@@ -148,11 +149,13 @@ class StorageNode:
         quota: NameQuota | None = None,
         holds: Callable[[StreamId], bool] | None = None,
         replicas: Callable[[StreamId, int], tuple[Replica, ...]] = lambda stream, now_ns: (),
+        is_unserved: Callable[[StreamId], bool] = lambda stream: False,
     ) -> None:
         """Without a table, everybody may read and publish: there is no registry. `missed` hears of
         streams of which the disk did not take a message, `took` of messages that it took. Trackers
         are believed that there is a stream. `holds` says which of the streams that may be kept this
-        node has heard of: all of them, unless it is given."""
+        node has heard of: all of them, unless it is given. `is_unserved` says whether rows of any
+        other one are on the disk."""
         self.node = node
         self.config = config or StorageConfig()
         self.stored = 0
@@ -166,6 +169,7 @@ class StorageNode:
         self._missed = missed
         self._holds = keeps if holds is None else holds
         self._replicas = replicas
+        self._is_unserved = is_unserved
         self._comparing: dict[StreamId, list[Asked]] = {}  # questions that wait for it
         self.wall = WallClock() if access is None else access.wall
         self._took = took
@@ -366,7 +370,8 @@ class StorageNode:
         if not self._rates.allow(peer, now_ns):
             return None, _refuse(peer, request, "busy", "too-many-questions")
         if not keeps(stream):
-            return None, _refuse(peer, request, "not-kept", "not-kept")
+            reason = "not-served" if self._is_unserved(stream) else "not-kept"
+            return None, _refuse(peer, request, reason, reason)
         effects: list[Effect] = []
         if entry is None:
             entry = self._peers[peer] = AskingPeer(now_ns)

@@ -174,10 +174,12 @@ class StorageSync:
         closed: bool = False,
         permits: Permits = lambda _: False,
         has_damage: Callable[[], bool] = lambda: False,
+        is_unserved: Callable[[StreamId], bool] = lambda stream: False,
     ) -> None:
         """Closed: only a stream's storage nodes are answered. Others read, if they may. `permits`
         judges the events of topics that are followed; without it there are none. `has_damage` says
-        whether the disk has met rows that it cannot read."""
+        whether the disk has met rows that it cannot read, `is_unserved` whether it has rows of a
+        stream that is not followed: others are told, and copy them."""
         self.node = node
         self.config = config or SyncConfig()
         self.replicated = 0
@@ -187,6 +189,7 @@ class StorageSync:
         self._closed = closed
         self._permits = permits
         self._has_damage = has_damage
+        self._is_unserved = is_unserved
         self._streams: dict[StreamId, None] = {}
         self.wall = WallClock()
         self._followed = Followed(self.config, self.wall)
@@ -627,7 +630,7 @@ class StorageSync:
         return [CancelTimer(("dial", node)), OpenLink(peer.contact, PURPOSE)]
 
     def _is_for(self, stream: StreamId, node: NodeId) -> bool:
-        if stream not in self._streams:
+        if stream not in self._streams and not self._is_unserved(stream):
             return False
         return not self._closed or self._is_named(stream, node)
 
