@@ -74,9 +74,9 @@ class Damage:
             return None
         rows = "row" if count == 1 else f"rows{' or more' if count >= NOTED_MAX else ''}"
         return (
-            f"{count} damaged {rows} in {self._file} cannot be read: the stream's other storage nodes"
-            " are asked for what is missing; `shoal storage verify` says how many there are, and"
-            " `shoal storage repair` puts them right"
+            f"{count} damaged {rows} in {self._file} cannot be read: the stream's other storage"
+            " nodes are asked for what is missing; `shoal storage verify` says how many there are,"
+            " and `shoal storage repair` puts them right"
         )
 
     def note(self, place: Place, seq: int, key: bytes | None = None) -> None:
