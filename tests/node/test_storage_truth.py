@@ -252,6 +252,8 @@ def test_one_of_two_under_one_key_does_not_speak_for_the_other(tmp_path: Path) -
                 await stream.publish(number, durable=True)
             assert one.storage is not None
             one._session_replaced(SessionRecord(1))
+            (unheard,) = await one.storage.unheard(StreamId(STREAM))  # what HTTP tells with heads
+            assert unheard.node == show_node_id(one.id)
             for what in ((), (Last(2),)):
                 found, read = await read_all(stream, *what)
                 assert found == [0, 1, 2][-2 if what else 0 :], "what it has is told"

@@ -162,7 +162,9 @@ class StorageRole:
                 while self._is_comparing(stream, since_ns):
                     self._compared.clear()
                     await self._compared.wait()
-        return [
+        # The one that goes on under our key may have what is not here.
+        own = [UnheardNode(show_node_id(self._node), 0, 0)] if self.machine.replaced else []
+        return own + [
             UnheardNode(
                 show_node_id(replica.node),
                 replica.until_ms,
