@@ -137,7 +137,7 @@ def test_a_node_with_damaged_rows_is_not_ready_and_counts_them() -> None:
         async with open_gateway(keeper) as client:
             keeper.storage.store.damage.note(place_of(0, 0), 5)
             answer = await client.get("/ready", 503)
-            assert "1 damaged rows in" in answer["problems"][0]
+            assert "1 damaged row in" in answer["problems"][0]
             assert answer["problems"] == [f"storage: {keeper.storage.problem}"]
             async with client.session.get(client.gateway.address + "/metrics") as response:
                 text = await response.text()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 import shoal
 from shoal.base.errors import UsageError
+from shoal.node.blocking import Items
+from shoal.node.loop_thread import LoopThread
 from shoal.node.network_file import NetworkFile, NodeSection, PeerEntry, TrackerSection
 
 DEAD = NetworkFile(trackers=(PeerEntry("0x" + "ab" * 20, ("ws://127.0.0.1:9",)),))
@@ -135,3 +138,26 @@ def test_it_does_not_wait_for_itself() -> None:
 
         with pytest.raises(UsageError, match="use the async API here"):
             node._thread.call(inside())
+
+
+def test_what_was_read_to_its_end_is_closed_without_with() -> None:
+    left = []
+
+    @asynccontextmanager
+    async def two() -> AsyncIterator[AsyncIterator[int]]:
+        async def numbers() -> AsyncIterator[int]:
+            yield 1
+            yield 2
+
+        yield numbers()
+        left.append(True)
+
+    thread = LoopThread()
+    try:
+        items = Items(thread, two(), None)
+        assert list(items) == [1, 2]
+        assert left == [True]
+        assert list(items) == []
+        items.close()
+    finally:
+        thread.close()

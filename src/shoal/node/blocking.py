@@ -81,6 +81,7 @@ class Items(Generic[T]):
         try:
             return self._thread.call(_next(self._held.value), timeout)
         except StopAsyncIteration:
+            self.close()  # a loop over all of it needs no `with`
             raise StopIteration from None
 
     def close(self) -> None:

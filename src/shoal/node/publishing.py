@@ -80,7 +80,9 @@ class Publishing:
         path = self.unkept.path
         if path is None:
             return "in memory, for it has no key file"
-        return f"on disk in {path}" if on_disk else f"in memory, for {path} cannot be written"
+        if not on_disk:
+            return f"in memory, for {path} cannot be written"
+        return f"on disk in {path}, for its next start, too"
 
     async def announce(self, stream: StreamId, content: bytes) -> bytes:
         """Hand out keys of this node's messages; what was signed."""

@@ -72,10 +72,11 @@ class Damage:
         count = len(self._noted)
         if not count:
             return None
+        rows = "row" if count == 1 else f"rows{' or more' if count >= NOTED_MAX else ''}"
         return (
-            f"{count}{' or more' if count >= NOTED_MAX else ''} damaged rows in {self._file} cannot"
-            " be read: they are asked for from the stream's other storage nodes; `shoal storage"
-            " verify` says how many there are, and `shoal storage repair` puts them right"
+            f"{count} damaged {rows} in {self._file} cannot be read: the stream's other storage"
+            " nodes are asked for what is missing; `shoal storage verify` says how many there are,"
+            " and `shoal storage repair` puts them right"
         )
 
     def note(self, place: Place, seq: int, key: bytes | None = None) -> None:
@@ -90,7 +91,8 @@ class Damage:
                 self._noted[row] = None
             count = len(self._noted)
         if is_new and (count == 1 or count in COUNTS_TOLD):
-            log.error("%s: row %d at %s was met; %s", self._file, seq, place.hex(), self.problem)
+            what = "%s: row %d of its own log is damaged (table key %s); %s"
+            log.error(what, self._file, seq, place.hex(), self.problem)
 
     def note_message(self, txn: Txn, tables: Tables, key: bytes) -> None:
         """A message cannot be read, by whatever row it was come to."""
