@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 
 from shoal.base.errors import StreamUnavailable
@@ -317,10 +319,25 @@ def test_an_event_s_id_is_one_line_whatever_its_publisher_calls_its_chain() -> N
 
 
 def test_a_body_is_what_its_type_says() -> None:
-    assert contents_of(JSON, b"[1]") == [[1]]
-    assert contents_of(NDJSON, b'1\n"two"\n\n') == [1, "two"]
+    assert contents_of(JSON, b"[1]") == [msgspec.Raw(b"[1]")]
+    assert contents_of(JSON, b'"one"') == ["one"]
+    assert contents_of(NDJSON, b'1\n"two"\n\n') == [msgspec.Raw(b"1"), "two"]
     assert contents_of("text/csv", b"a,b") == ["a,b"]
     assert contents_of("image/png", b"\x89") == [b"\x89"]
+
+
+def test_messages_take_no_more_room_than_their_body() -> None:
+    """They wait for storage, or for a slow link, and the budget counts the body."""
+    line = b"[" + b"{}," * 100_000 + b"{}]"
+    body = b"\n".join([line] * 8)
+    tracemalloc.start()
+    try:
+        contents = contents_of(NDJSON, body)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1.5 * len(body)
+    assert [bytes(content) for content in contents] == [line] * 8
 
 
 def test_a_durable_message_without_storage_is_waited_for_under_its_id(tmp_path: Path) -> None:
