@@ -18,7 +18,14 @@ from shoal.kernel.contact import Contact
 from shoal.node.host_cache import fetch_web_cache, write_host_cache
 from shoal.node.search_role import SearchRole
 from shoal.node.tasks import Tasks
-from shoal.protocols.search.commands import Joined, Leave, Left, Meet
+from shoal.protocols.search.commands import (
+    FindDocuments,
+    Joined,
+    Leave,
+    Left,
+    Meet,
+    WatchDocuments,
+)
 from shoal.runtime import RuntimeHost
 
 REACH_TIMEOUT_S = 15.0  # a dial that times out, and the next one
@@ -26,6 +33,8 @@ JOIN_TIMEOUT_S = 60.0  # where many come at once, a walk to a place may have to 
 LEAVE_TIMEOUT_S = 5.0  # neighbours answer in a round trip; who cannot wait leaves holes
 WEB_CACHE_AFTER_S = 5.0  # without an answer of anybody else; doubled from time to time
 UPKEEP_S = 300.0  # between two writes of the host cache; and two questions to a web cache at most
+
+CASTS = (FindDocuments, WatchDocuments)  # what they send carries the time of day
 
 A = TypeVar("A")
 
@@ -131,8 +140,11 @@ class NodeSearch:
             raise closed()
 
     async def say(self, command: Any, token: Token | None = None) -> None:
-        """Have the machine do something; it raises here what is wrong with it."""
+        """Have the machine do something; it raises here what is wrong with it. While our clock is
+        off, other nodes refuse what we cast: a search would find nothing, and be sure of it."""
         await self.when_joined()
+        if self.host.check_clock is not None and isinstance(command, CASTS):
+            await self.host.check_clock()
         await self.host.issue(self.machine, command, token)
 
     async def say_last(self, command: Any, token: Token | None = None) -> None:

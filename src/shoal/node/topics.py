@@ -227,7 +227,7 @@ class NodeTopics:
         heads: dict[Cid, None] = {}
         for key in keys_of(id, topic):
             what = f"the head records of topic {show_cid(id)}"
-            found = await self._ask(Get(key), what, GetDone, machine=self._dht)
+            found = await self._ask(Get(key, patient=True), what, GetDone, machine=self._dht)
             for value in found.values:
                 heads.update(dict.fromkeys(heads_of(value)[2]))
         return list(heads)

@@ -9,6 +9,7 @@ the machines at once. So a wrong reading matters as long as it lasts, and no lon
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -22,9 +23,14 @@ READS_MAX = 3  # of both clocks, until nothing came between
 
 log = logging.getLogger("shoal.runtime")
 
+# Linux and macOS, where time.monotonic leaves the sleep out; elsewhere it may be left out.
+_SLEEP_COUNTS = getattr(
+    time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC if sys.platform == "darwin" else None
+)
+
 steady_ns: Callable[[], int] = time.monotonic_ns
-"""The machine's monotonic clock; on Linux the one that goes on while the machine sleeps."""
-if (_SLEEP_COUNTS := getattr(time, "CLOCK_BOOTTIME", None)) is not None:
+"""The machine's monotonic clock; it goes on while the machine sleeps, where the system can tell."""
+if _SLEEP_COUNTS is not None:
     steady_ns = partial(time.clock_gettime_ns, _SLEEP_COUNTS)
 
 

@@ -158,6 +158,34 @@ def test_of_records_the_newest_is_told() -> None:
     assert bench.host.notified[-1] == GetDone(b"head", (new,), 5)
 
 
+@pytest.mark.parametrize("patient", [False, True])
+def test_who_is_patient_hears_of_a_newer_record_that_a_slow_node_has(patient: bool) -> None:
+    bench = bench_with(BOB, EVE)
+    old, new = (sign_record(SIGNING.address, SIGNING.sign, b"head", n, b"x") for n in (1, 2))
+    bench.command(Get(b"head", patient=patient), 5)
+    bench.says(EVE, Values(bench.sent_to(EVE)[-1].request, (old,), ()))
+    bench.host.finish_all()
+    bench.host.advance(DhtConfig().slow_ns)
+    told = GetDone(b"head", (old,), 5)
+    assert [one for one in bench.host.notified if isinstance(one, GetDone)] == [told] * (
+        not patient
+    )
+    bench.says(BOB, Values(bench.sent_to(BOB)[-1].request, (new,), ()))
+    bench.host.finish_all()
+    done = [one for one in bench.host.notified if isinstance(one, GetDone)]
+    assert done == [GetDone(b"head", (new,), 5) if patient else told]
+
+
+def test_who_was_answered_by_nobody_is_alone_with_what_it_has_itself() -> None:
+    bench = bench_with(BOB)
+    record = sign_record(SIGNING.address, SIGNING.sign, b"head", 1, b"x")
+    bench.says(BOB, StoreValue(2, BOB.addresses, b"head", record, DAY_S, False))
+    bench.host.finish_all()
+    bench.command(Get(b"head"), 1)
+    bench.host.advance(10 * S_NS)
+    assert bench.host.notified[-1] == GetDone(b"head", (record,), 1, alone=True)
+
+
 def test_a_get_nobody_answers_ends() -> None:
     bench = bench_with(BOB)
     bench.command(Get(KEY), 1)
@@ -176,7 +204,7 @@ def test_a_found_value_leaves_a_copy_with_whoever_lacked_it() -> None:
     # What is held here need not be looked for.
     bench.says(BOB, store(9))
     bench.command(Get(KEY), 2)
-    assert bench.host.notified[-1] == GetDone(KEY, (VALUE,), 2)
+    assert bench.host.notified[-1] == GetDone(KEY, (VALUE,), 2, alone=True)
 
 
 def find_answered(bench: DhtBench, *peers: Contact) -> None:

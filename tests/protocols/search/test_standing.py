@@ -264,3 +264,26 @@ def test_a_network_that_became_smaller_has_lost_queries_as_well() -> None:
     assert gaps(bench) == [True]
     bench.wait(16)
     assert Watch in cast_kinds(bench)
+
+
+@pytest.mark.parametrize("step_s", [90, -90])
+def test_after_a_wrong_clock_it_is_left_anew_and_the_next_one_says_that_some_are_missing(
+    step_s: int,
+) -> None:
+    """While it was wrong, renewals were refused by all, and documents taken for expired."""
+    bench = WatchBench(SearchConfig(watch_ns=240 * S_NS))
+    watch = bench.watch()
+    bench.wait(110)
+    bench.host.wall_stepped(step_s * S_NS, bench.host.time_ns)
+    bench.wait(12)
+    bench.host.wall_stepped(0, bench.host.time_ns)
+    wrong = bench.cast_watches()
+    assert wrong, "at half of its time"
+    bench.wait(90)
+    kinds = [(part.kind, part.payload) for _, part in bench.casts()]
+    said = [decode_payload(BubbleType(kind), payload) for kind, payload in kinds]
+    renewed = [one for one in said if isinstance(one, Watch)]
+    now_ms = bench.host.time_ns // MS_NS
+    assert [one for one in renewed if 0 < one.expires_ms - now_ms <= 240_000], "well in time"
+    bench.tells(watch, a_document(name="one", content={"title": "air one"}))
+    assert gaps(bench) == [True]

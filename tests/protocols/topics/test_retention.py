@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
 from shoal.protocols.topics.commands import (
     BEGINNING,
@@ -18,6 +19,7 @@ from shoal.protocols.topics.commands import (
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.log import ENTRY_BYTES
 from shoal.protocols.topics.messages import JoinTopic, NewTopic, PublishEvent
+from shoal.sim.network import Frame, LinkEnd, Shaper
 from tests.support.topic_bench import STAMP, TopicBench, TopicWorld, chain_by, id_of, topic_by
 from tests.support.topic_scenes import ID, TOPIC, digits, publish, world_of
 
@@ -147,3 +149,91 @@ def test_a_wrong_clock_lets_no_event_go(step_s: int, restart: bool) -> None:
     assert len(world.state(1, ID).log) == 9
     publish(world, 1, 9)
     assert len(world.state(1, ID).log) == 10, "and it takes what comes"
+
+
+@pytest.mark.parametrize("step_s", [3600, 31 * DAY_S, -31 * DAY_S, -3650 * DAY_S])
+@pytest.mark.parametrize("before", [0, 50])
+def test_a_clock_that_was_wrong_at_the_start_lets_no_event_of_a_new_node_go(
+    step_s: int, before: int
+) -> None:
+    world = world_of(2, config=TopicsConfig(age_max_ns=DAY_S * S_NS))
+    publish(world, before)
+    world.nodes[1].crash(lose_disk=True)
+    world.nodes[1].step_wall(step_s * S_NS)
+    world.run(1)
+    world.nodes[1].start()
+    world.run(1)
+    world.command(1, Subscribe(ID, BEGINNING), "s")
+    world.run(30)
+    world.nodes[1].step_wall(-step_s * S_NS)
+    world.run(30)
+    publish(world, 50, before)
+    world.run(2 * 3600)
+    assert len(world.state(1, ID).log) == before + 50
+    assert world.payloads(1, "s") == digits(range(before + 50))
+
+
+class _Cut(Shaper):
+    """Nothing arrives."""
+
+    def cuts(self, a: NodeId, b: NodeId) -> bool:
+        return True
+
+    def shape(self, end: LinkEnd, frame: Frame, arrivals_ns: list[int]) -> list[int]:
+        return []
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_reader_of_what_comes_misses_nothing_since_its_clock_was_ahead(restart: bool) -> None:
+    """What it did not get as news it asks for: also what is older than its clock said once."""
+    world = world_of(2)
+    world.nodes[1].step_wall(31 * DAY_S * S_NS)
+    world.command(1, Subscribe(ID), "s")
+    world.run(12)
+    if restart:
+        world.restart(1)
+    world.nodes[1].step_wall(-31 * DAY_S * S_NS)
+    if restart:
+        world.run(5)
+        world.restart(1)
+        world.command(1, Subscribe(ID), "s")
+    world.run(60)
+    cut = _Cut()
+    world.simulation.add_shaper(cut)
+    publish(world, 6)
+    world.simulation.remove_shaper(cut)
+    assert world.payloads(1, "s") == []
+    world.run(300)
+    assert world.payloads(1, "s") == digits(range(6))
+
+
+def test_a_clock_that_is_behind_makes_no_history_of_what_comes() -> None:
+    world = world_of(2)
+    publish(world, 9)
+    world.run(600)
+    world.command(1, Subscribe(ID), "s")
+    world.run(60)
+    world.nodes[1].step_wall(-31 * DAY_S * S_NS)
+    world.run(25)
+    world.nodes[1].step_wall(31 * DAY_S * S_NS)
+    world.run(300)
+    assert world.payloads(1, "s") == []
+
+
+def test_requests_are_taken_once_a_clock_that_was_ahead_is_right() -> None:
+    world = world_of(2)
+    world.run(600)
+    world.nodes[0].crash(lose_disk=True)
+    world.nodes[0].step_wall(31 * DAY_S * S_NS)
+    world.run(1)
+    world.nodes[0].start()
+    world.run(1)
+    world.command(0, AddTopic(TOPIC))
+    world.run(20)
+    world.nodes[0].step_wall(-31 * DAY_S * S_NS)
+    world.run(60)
+    world.command(1, Subscribe(ID), "s")
+    world.run(20)
+    world.command(1, Publish(ID, b"asked"), "p")
+    world.run(20)
+    assert [one.event.payload for one in world.of_kind(1, EventAccepted)] == [b"asked"]

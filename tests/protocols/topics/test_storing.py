@@ -148,3 +148,14 @@ def test_whoever_waits_for_what_is_dropped_is_told_what_was_reached(
     dht.answers(ID, 2)
     assert told(dht.storing.put(OTHER, b"other")) == [(2, "t")]
     assert dht.dropped == [ID]
+
+
+def test_what_nodes_have_of_an_older_record_does_not_count_for_the_next_one() -> None:
+    dht, key = Dht(), Cid(b"key of records")
+    blocks = {ID: BLOCK, key: b"older"}
+    dht.tries(dht.storing.wait(ID, blocks, 2, "first"))
+    assert told([*dht.answers(ID, 3), *dht.answers(key, 3)]) == [(3, "first")]
+    effects = dht.storing.wait(ID, {ID: BLOCK, key: b"newer"}, 2, "second")
+    assert dht.tries(effects) == [b"newer"]
+    assert told(effects) == []
+    assert told(dht.answers(key, 2)) == [(2, "second")]

@@ -28,6 +28,8 @@ class Get(msgspec.Struct, frozen=True, gc=False):
 
     key: bytes
     token: Hashable = None
+    patient: bool = False
+    """Wait for slow nodes, also when a record was found: they may have a newer one."""
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):

@@ -28,6 +28,7 @@ class _Get(msgspec.Struct):
     key: bytes
     reply: Reply
     found: Found
+    patient: bool
     lookups: int = 1
     alone: bool = True
 
@@ -44,14 +45,15 @@ class Gets:
         self._density = density
         self._rng = rng
 
-    def get(self, key: bytes, reply: Reply, now_ns: int) -> list[Effect]:
-        """Find what is kept under a key; reply once."""
+    def get(self, key: bytes, reply: Reply, now_ns: int, *, patient: bool = False) -> list[Effect]:
+        """Find what is kept under a key; reply once. Who is patient hears slow nodes, too."""
         held = self._values.get(key, now_ns)
-        get = _Get(key, reply, {one.judged.signer: (one.judged, one.value) for one in held})
+        found = {one.judged.signer: (one.judged, one.value) for one in held}
+        get = _Get(key, reply, found, patient)
         if None in get.found:
             return self._tell(get)
         done = partial(self._looked, get, True)
-        return self._lookups.start("get", id_of_key(key), done, now_ns, key=key)
+        return self._lookups.start("get", id_of_key(key), done, now_ns, key=key, patient=patient)
 
     def _looked(self, get: _Get, first: bool, result: Result, now_ns: int) -> list[Effect]:
         get.lookups -= 1
@@ -72,11 +74,13 @@ class Gets:
             for place in self._density.beside(id_of_key(get.key), self._rng):
                 get.lookups += 1
                 done = partial(self._looked, get, False)
-                effects += self._lookups.start("get-beside", place, done, now_ns, key=get.key)
+                effects += self._lookups.start(
+                    "get-beside", place, done, now_ns, key=get.key, patient=get.patient
+                )
         if not told and (None in get.found or not get.lookups):
             effects += self._tell(get)
         return effects
 
     def _tell(self, get: _Get) -> list[Effect]:
         found = sorted(get.found.values(), key=lambda one: (-one[0].number, one[0].signer or b""))
-        return get.reply(tuple([value for _, value in found]), get.alone and not found)
+        return get.reply(tuple([value for _, value in found]), get.alone)

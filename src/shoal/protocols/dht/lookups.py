@@ -51,6 +51,7 @@ class _Running(msgspec.Struct):
     key: bytes | None
     seeds: Sequence[Contact]
     done: Done
+    patient: bool = False
     lookup: Lookup | None = None
     found: Found = {}
     checks: int = 0
@@ -87,11 +88,13 @@ class Lookups:
         *,
         key: bytes | None = None,
         seeds: Sequence[Contact] = (),
+        patient: bool = False,
     ) -> list[Effect]:
         """Look for the nodes nearest to a place, and for a key's values if one is given. Begins at
-        the routing table, and at the seeds."""
+        the routing table, and at the seeds. Who is patient waits for slow nodes, too, as does who
+        finds nothing."""
         self._number += 1
-        running = _Running(self._number, kind, target, key, seeds, done)
+        running = _Running(self._number, kind, target, key, seeds, done, patient)
         if len(self._waiting) >= self._config.waiting_max:
             nobody = Lookup(target, self._table.node, (), self._config)
             return done(Result(nobody, {}), now_ns)
@@ -133,7 +136,7 @@ class Lookups:
                 if self._calls.is_slow(contact.node):
                     lookup.slow(contact.node)  # its path asks another one besides
                 effects += self._ask(running, contact, target, now_ns)
-        patient = running.key is not None and not running.found
+        patient = running.patient or (running.key is not None and not running.found)
         if lookup.finished(patient=patient) and not (running.checks and not lookup.stopped):
             effects += self._end(running, now_ns)
         return effects

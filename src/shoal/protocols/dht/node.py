@@ -260,9 +260,11 @@ class DhtNode:
                 return self._find(command, reply, now_ns)
             case Get(key):
                 _check_key(key)
-                return self._gets.get(
-                    key, lambda values, alone: reply(GetDone(key, values, None, alone)), now_ns
-                )
+
+                def got(values: tuple[bytes, ...], alone: bool) -> list[Effect]:
+                    return reply(GetDone(key, values, None, alone))
+
+                return self._gets.get(key, got, now_ns, patient=command.patient)
             case Put():
                 return self._put(command, reply, now_ns)
             case Meet(contacts):

@@ -23,6 +23,7 @@ from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import Rejected
+from shoal.kernel.wall import NEVER_NS
 from shoal.protocols.search.bubbles import Bubbles
 from shoal.protocols.search.checks import Checks
 from shoal.protocols.search.commands import FindDocuments, Seen, WatchDocuments
@@ -94,6 +95,7 @@ class Standing:
         """When edges of ours broke, since queries were left anew."""
         self._disturbed_ns: int | None = None
         self._caught_up_ns: int | None = None
+        self._stepped_ns = NEVER_NS
 
     def __len__(self) -> int:
         return len(self._watches)
@@ -144,9 +146,14 @@ class Standing:
 
     def beat(self, now_ns: int) -> list[Effect]:
         """Renew what would be forgotten, and what too few nodes have: data bubbles have become
-        smaller since, or the network larger."""
+        smaller since, or the network larger. While our clock is off, others take no renewal of
+        ours, and we take documents for expired."""
+        stepped_ns, before_ns = self._bubbles.wall.stepped_ns, self._stepped_ns
+        self._stepped_ns = stepped_ns
         if not self._watches:
             return []
+        if stepped_ns > before_ns:
+            self._disturbed(now_ns)
         effects: list[Effect] = []
         for watch in self._watches.values():
             if watch.behind:  # it is left anew by now: what comes from now on is told

@@ -184,6 +184,7 @@ class Application:
         log, cursors = state.log, state.cursors
         if start == LIVE:
             cursor.at = log.order_from + len(log.order)
+            cursor.since_ns = now_ns
             cursor.floor_ms = floor_of(self._held.wall.read(now_ns) // MS_NS)
             if not state.tree.entered:
                 log.raise_floor(cursor.floor_ms)

@@ -14,11 +14,13 @@ from itertools import islice
 
 import msgspec
 
+from shoal.base.units import MS_NS
 from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import EventDelivered
 from shoal.kernel.wall import WallClock
 from shoal.protocols.topics.commands import EventArrived, StartMissing
+from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.log import Entry, TopicLog
 
 
@@ -41,6 +43,8 @@ class Cursor(msgspec.Struct, eq=False):
     """That event is not ready yet."""
     last: Cid | None = None
     """What it was told last, or begins after."""
+    since_ns: int | None = None
+    """When it began, in monotonic time, if it is about what comes."""
 
 
 class Cursors:
@@ -132,7 +136,7 @@ class Cursors:
             if entry.id in cursor.skip:
                 cursor.skip.discard(entry.id)
                 continue
-            past = entry.asked and log.is_before(entry, cursor.floor_ms)
+            past = entry.asked and log.is_before(entry, self._floor_ms(cursor))
             if past or not log.is_first(entry):
                 continue
             gap_before = entry.gap_before or cursor.missed or self._skips(cursor, entry)
@@ -146,6 +150,18 @@ class Cursors:
                 EventDelivered(self._topic, entry.id, age_us),
             )
         return effects
+
+    def floors(self) -> list[int]:
+        """From when on those are interested that are about what comes."""
+        cursors = self._cursors.values()
+        return [self._floor_ms(cursor) for cursor in cursors if cursor.since_ns is not None]
+
+    def _floor_ms(self, cursor: Cursor) -> int:
+        """What it is not told if it was asked for. If the clock was set since it began, the earlier
+        one counts: nothing may be left out over a wrong reading."""
+        if cursor.since_ns is None:
+            return cursor.floor_ms
+        return min(cursor.floor_ms, floor_of(self._wall.read(cursor.since_ns) // MS_NS))
 
     def _begin(self, cursor: Cursor) -> bool:
         """Begin after an event, if it is ready."""

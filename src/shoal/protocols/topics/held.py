@@ -135,10 +135,13 @@ class HeldTopics:
     def watch(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Look for the head records of a topic."""
         state.watched_ns = now_ns
-        keys = dict.fromkeys(keys_of(state.id, state.topic))
-        if state.may_publish:
-            keys[own_key(state.id, state.topic, self.here.node)] = None
-        return [Send(Get(key, (HEADS, state.id)), (self.here.node,)) for key in keys]
+        keys = dict.fromkeys(keys_of(state.id, state.topic), False)
+        if state.may_publish:  # our next record takes the place of the newest that is found
+            keys[own_key(state.id, state.topic, self.here.node)] = True
+        return [
+            Send(Get(key, (HEADS, state.id), patient), (self.here.node,))
+            for key, patient in keys.items()
+        ]
 
     def _first_beat(self) -> int:
         return int(self.config.beat_ns * self.rng.uniform(0.5, 1.0))
@@ -349,7 +352,7 @@ class HeldTopics:
 
     def forget(self, state: TopicState) -> list[Effect]:
         """Let go of the oldest event of a topic."""
-        entry = state.log.forget_oldest()
+        entry = state.log.forget_oldest(self.wall.offset_ns)
         if entry is None:
             return []
         self.bytes -= entry.size

@@ -56,7 +56,11 @@ class Entry(msgspec.Struct):
     @property
     def dated_ms(self) -> int:
         """When it was created, as far as its author can be believed: not after it came."""
-        return min(self.created_ms, self.arrived_ns // MS_NS)
+        return self.dated_by(0)
+
+    def dated_by(self, ahead_ns: int) -> int:
+        """The same, by a time of day that is so far ahead of the monotonic one."""
+        return min(self.created_ms, (self.arrived_ns + ahead_ns) // MS_NS)
 
     @property
     def size(self) -> int:
@@ -193,8 +197,9 @@ class TopicLog:
         self.floor_ms = max(self.floor_ms, floor_ms)
         self.sealed_ms = max(self.sealed_ms, floor_ms)
 
-    def forget_oldest(self) -> Entry | None:
-        """Let go of the event that was ready first; None if there is none."""
+    def forget_oldest(self, ahead_ns: int = 0) -> Entry | None:
+        """Let go of the event that was ready first; None if there is none. The time of day is so
+        far ahead of the monotonic one."""
         if not self.order:
             return None
         entry = self.order.popleft()
@@ -216,7 +221,8 @@ class TopicLog:
         self._remember(entry.core)
         # Its author's word must not hide what is still to come.
         self.forgotten_ms = max(
-            self.forgotten_ms, min(entry.created_ms + 1, entry.arrived_ns // MS_NS)
+            self.forgotten_ms,
+            min(entry.created_ms + 1, (entry.arrived_ns + ahead_ns) // MS_NS),
         )
         self.raise_floor(self.forgotten_ms)
         return entry

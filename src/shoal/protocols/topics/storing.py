@@ -7,6 +7,7 @@ hold a block, or when no more will.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from hashlib import blake2b
 
 import msgspec
 
@@ -39,6 +40,8 @@ class _Kept(msgspec.Struct):
     """Empty once it is stored well enough."""
     number: int
     """A head record is put again and again: which one of them."""
+    digest: bytes
+    """Of the block, also once that is empty."""
     replicas: int = 0
     tries: int = 0
     waiters: list[_Waiter] = []
@@ -58,7 +61,7 @@ class Storing:
         """Have a block kept; whoever waits for another one under this key waits for this one."""
         self._number += 1
         before = self._kept.pop(id, None)
-        self._kept[id] = _Kept(block, self._number)
+        self._kept[id] = _Kept(block, self._number, _digest(block))
         if before is not None:
             self._kept[id].waiters = before.waiters
         effects = self._forget_one() if len(self._kept) > KEPT_MAX else []
@@ -81,10 +84,11 @@ class Storing:
         effects: list[Effect] = []
         for id, block in blocks.items():
             kept = self._kept.get(id)
-            if kept is not None and kept.replicas >= replicas:
+            same = kept is not None and kept.digest == _digest(block)  # or it is an older record
+            if kept is not None and same and kept.replicas >= replicas:
                 effects += _stored(waiter, kept.replicas)
                 continue
-            if kept is None or not kept.block:
+            if kept is None or not same or not kept.block:
                 effects += self.put(id, block)
             self._kept[id].waiters.append(waiter)
         return effects
@@ -126,6 +130,10 @@ class Storing:
         kept = self._kept.pop(id)
         self._dropped(id)
         return [effect for waiter in kept.waiters for effect in _stored(waiter, kept.replicas)]
+
+
+def _digest(block: bytes) -> bytes:
+    return blake2b(block, digest_size=16).digest()
 
 
 def _stored(waiter: _Waiter, replicas: int) -> list[Effect]:

@@ -10,8 +10,10 @@ from shoal.identity import PrivateKey
 from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Send, SetTimer
+from shoal.kernel.wall import NEVER_NS
 from shoal.protocols.dht.commands import Get, GetDone, Put
 from shoal.protocols.topics.config import HEADS_IN_RECORD
+from shoal.protocols.topics.digests import floor_of
 from shoal.protocols.topics.head_records import heads_of, make_record, own_key
 from shoal.protocols.topics.held import BEAT, HEADS, SYNC, HeldTopics
 from shoal.protocols.topics.log import Entry
@@ -21,6 +23,9 @@ RENEW = "renew"  # the token of a put of somebody else's head record
 DAY_NS = 24 * 3600 * S_NS
 SETTLES_NS = 3600 * S_NS
 """After the start, and after the clock was set, nothing goes by the time of day alone."""
+FLOORS_SETTLE_NS = 30 * S_NS
+"""The same, before what a wrong clock has set far ahead is brought back: within a minute of the
+clock being right, all is as it would be."""
 EARLY_PERCENT = 2
 EARLY_TOPICS_MAX = 10_000
 """Events of a topic that may go so in a day, and topics for which that is counted: more than a node
@@ -35,13 +40,16 @@ class Upkeep:
         self._held = held
         self._key = key
         self._config = held.config
-        self._begun: tuple[int, int] | None = None  # monotonic time, and the newest event's then
+        self._since_ns: int | None = None
+        """When the first beat was, in monotonic time."""
+        self._certain_ahead_ns = NEVER_NS
+        """By how much what time it is at least is ahead of that."""
         self._early: dict[Cid, tuple[int, int]] = {}  # since when so many events went of a topic
 
     def beat(self, state: TopicState, now_ns: int) -> list[Effect]:
         """Greet the neighbours of one topic, and do what else is due."""
         tree = state.tree
-        self._certain_ns(now_ns)  # from the first beat on, whatever that finds to do
+        self._look_at_newest(state, now_ns)
         if not tree.entered:
             return self._look_again(state, now_ns)
         busy = len(state.fetches) or state.unpublished or state.to_put
@@ -55,6 +63,7 @@ class Upkeep:
         effects = [SetTimer((BEAT, state.id), self._config.beat_ns)]
         effects += tree.beat(now_ns)
         effects += self._held.need_absent(state, now_ns)
+        effects += self._bring_back(state, now_ns)
         effects += self._expire(state, now_ns)
         effects += self._put_again(state, now_ns)
         if state.may_publish and (state.published is not None or not state.is_open):
@@ -85,32 +94,52 @@ class Upkeep:
         age_max_ns = self._config.age_max_ns
         if age_max_ns is None or state.pinned:
             return []
-        certain_ms = (self._certain_ns(now_ns) - age_max_ns) // MS_NS
-        oldest_ms = max(certain_ms, (self._held.wall.read(now_ns) - age_max_ns) // MS_NS)
+        wall = self._held.wall
+        wall_ns = wall.read(now_ns)
+        certain_ns = min(now_ns + self._certain_ahead_ns, wall_ns)
+        certain_ms, oldest_ms = ((ns - age_max_ns) // MS_NS for ns in (certain_ns, wall_ns))
         effects: list[Effect] = []
-        while state.log.order and (dated_ms := state.log.order[0].dated_ms) < oldest_ms:
+        order = state.log.order
+        while order and (dated_ms := order[0].dated_by(wall.offset_ns)) < oldest_ms:
             if dated_ms >= certain_ms and not self._may_go_early(state, now_ns):
                 break
             effects += self._held.forget(state)
         return effects
 
-    def _certain_ns(self, now_ns: int) -> int:
-        """What time it is at least: that of the newest event at the start, and what has passed
-        since. A clock that was wrong at the start must not end everything."""
-        if self._begun is None:
-            dated = [
-                state.log.order[-1].dated_ms
-                for state in self._held.states.values()
-                if state.log.order
-            ]
-            self._begun = now_ns, min(now_ns, max(dated, default=now_ns // MS_NS) * MS_NS)
-        since_ns, newest_ns = self._begun
-        return newest_ns + now_ns - since_ns
+    def _look_at_newest(self, state: TopicState, now_ns: int) -> None:
+        """What time it is at least: that of the newest event that is found within an hour of the
+        start, and what has passed since. A clock that was wrong at the start must not end
+        everything, be there events by then or not."""
+        if self._since_ns is None:
+            self._since_ns = now_ns
+        order = state.log.order
+        if order and now_ns - self._since_ns < SETTLES_NS:
+            wall = self._held.wall
+            newest_ns = order[-1].dated_by(wall.offset_ns) * MS_NS
+            ahead_ns = min(newest_ns, now_ns, wall.read(now_ns)) - now_ns
+            self._certain_ahead_ns = max(self._certain_ahead_ns, ahead_ns)
+
+    def _bring_back(self, state: TopicState, now_ns: int) -> list[Effect]:
+        """Floors that lie ahead are of a clock that was wrong. Until it had come as far, nothing
+        that was missed would be asked for, and no request be taken."""
+        log, wall = state.log, self._held.wall
+        ahead_ms = max(log.floor_ms, log.sealed_ms)
+        if ahead_ms <= wall.read(now_ns) // MS_NS:
+            return []
+        assert self._since_ns is not None  # this is a beat
+        runs_ns = now_ns - self._since_ns
+        if runs_ns < FLOORS_SETTLE_NS or not wall.is_settled(now_ns, FLOORS_SETTLE_NS):
+            return []  # perhaps the clock is wrong now
+        now_ms = max(wall.read(now_ns), now_ns + self._certain_ahead_ns) // MS_NS
+        floor_ms = min([floor_of(now_ms), *state.cursors.floors()])
+        log.sealed_ms = min(log.sealed_ms, now_ms)
+        log.forgotten_ms = min(log.forgotten_ms, now_ms)
+        return self._held.go_back(state, floor_ms, now_ns) if log.floor_ms > now_ms else []
 
     def _may_go_early(self, state: TopicState, now_ns: int) -> bool:
         """Whether one more may go that is too old by the time of day alone."""
-        assert self._begun is not None
-        settled = now_ns - self._begun[0] >= SETTLES_NS
+        assert self._since_ns is not None  # this is a beat
+        settled = now_ns - self._since_ns >= SETTLES_NS
         if not settled or not self._held.wall.is_settled(now_ns, SETTLES_NS):
             return False
         since_ns, count = self._early.get(state.id, (now_ns, 0))
@@ -201,7 +230,8 @@ class Upkeep:
         if not state.synced or state.record_known:
             return []
         here = self._held.here.node
-        return [Send(Get(own_key(state.id, state.topic, here), (HEADS, state.id)), (here,))]
+        key = own_key(state.id, state.topic, here)
+        return [Send(Get(key, (HEADS, state.id), patient=True), (here,))]
 
     def _record_got(
         self, state: TopicState, answer: GetDone, is_new: bool, now_ns: int
@@ -213,6 +243,7 @@ class Upkeep:
         patient = now_ns < state.record_asked_ns + self._config.look_patience_ns
         if answer.alone and patient:
             return []  # nodes have to be found again first: it is looked for at the next beat
+        is_new = is_new or not state.record_known  # it may have been here while we were alone
         state.record_known = True
         effects: list[Effect] = []
         if is_new and state.synced and state.may_publish and state.unknown_heads():
