@@ -16,6 +16,7 @@ from shoal.base.ids import StreamId, show_node_id
 from shoal.base.offsets import Offset, PartitionOffset, format_offset
 from shoal.cli.gateway_doors import doors_of
 from shoal.gateway.doors import INCOMPLETE, Gap
+from shoal.identity.session import SessionRecord
 from shoal.node import Last, Node
 from shoal.protocols.streams.history.sync import Progress
 from tests.node.network import PATIENCE_S
@@ -238,5 +239,23 @@ def test_a_log_that_was_closed_is_not_the_whole_history(tmp_path: Path) -> None:
                 assert [(await anext(messages)).content for _ in range(2)] == [1, 2]
                 await until(lambda: messages.problem, PATIENCE_S)
                 assert not messages.complete
+
+    asyncio.run(main())
+
+
+def test_one_of_two_under_one_key_does_not_speak_for_the_other(tmp_path: Path) -> None:
+    async def main() -> None:
+        town = StorageTown(tmp_path, "one", stream=STREAM)
+        async with town.open("tracker"), town.open("one") as one, town.open() as node:
+            stream = await node.open_stream(STREAM)
+            for number in range(3):
+                await stream.publish(number, durable=True)
+            assert one.storage is not None
+            one._session_replaced(SessionRecord(1))
+            for what in ((), (Last(2),)):
+                found, read = await read_all(stream, *what)
+                assert found == [0, 1, 2][-2 if what else 0 :], "what it has is told"
+                assert not read.complete
+                assert show_node_id(one.id) in str(read.problem)
 
     asyncio.run(main())

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from shoal.base.ids import StreamId, show_node_id
 from shoal.identity import SeededEntropy
 from shoal.node import Node
+from shoal.node.network_file import PeerEntry
 from tests.node.network import free_port
 from tests.node.storage import StorageTown
 from tests.node.test_storage_truth import read_all
@@ -27,6 +28,10 @@ async def publish_three(town: StorageTown) -> None:
             await stream.publish(number, durable=True)
 
 
+def unreached(entry: PeerEntry) -> PeerEntry:
+    return replace(entry, addresses=(f"ws://127.0.0.1:{free_port()}",))
+
+
 async def read(node: Node) -> tuple[list[Any], Any]:
     return await read_all(await node.open_stream(STREAM))
 
@@ -39,11 +44,10 @@ def test_a_drained_node_does_not_say_that_there_is_nothing(tmp_path: Path) -> No
             network = town.network("one")
             assert network.storage is not None
             draining = replace(network, storage=replace(network.storage, drain=True))
-            # It cannot be reached by the other one, which is as good as new.
-            of_two = town.network("two")
-            one, two = of_two.storage_nodes
-            unreached = replace(one, addresses=(f"ws://127.0.0.1:{free_port()}",))
-            alone = replace(of_two, storage_nodes=(unreached, two))
+            # They cannot reach each other, and the other one is as good as new.
+            one, two = network.storage_nodes
+            draining = replace(draining, storage_nodes=(one, unreached(two)))
+            alone = replace(town.network("two"), storage_nodes=(unreached(one), two))
             async with (
                 Node.open(draining, entropy=SeededEntropy("one")) as drained,
                 Node.open(alone, entropy=SeededEntropy("two")),

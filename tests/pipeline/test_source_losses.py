@@ -339,6 +339,24 @@ def test_each_of_two_servers_may_have_the_rows_that_are_damaged_at_the_other(
     assert rows_of(lenient, [part], wanted) == every
 
 
+def test_what_one_server_has_let_go_of_is_not_lost_because_of_damage_at_another(
+    a: LogServer, b: LogServer
+) -> None:
+    for server in (a, b):
+        server.append((signed(n) for n in range(8)), now_ns=time_ns() - 2 * HOUR_NS)
+    a.append(signed(n) for n in range(8, 10))
+    b.follow(a)
+    expire(b)
+    assert b.store.heads(STREAM, 0)[a.store.log].first == 9
+    damage(a, 4)
+    part = LogRange(partition=0, log=a.store.log, after=0, upto=10)
+    for servers in ((a, b), (b, a)):
+        with pytest.raises(RowsDamaged, match="rows 5 of log"):
+            rows_of(options(*servers), [part])
+        lenient = options(*servers, failOnDataLoss="false")
+        assert rows_of(lenient, [part]) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+
+
 def test_a_server_that_refuses_leases_is_told_of_once_and_read_all_the_same(
     a: LogServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

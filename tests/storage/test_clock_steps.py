@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from shoal.base.units import S_NS
@@ -114,6 +116,36 @@ def test_a_clock_that_stays_a_month_ahead_costs_two_percent_a_day(node: Node) ->
     assert not node.store.retention_waits
 
 
+def test_other_limits_let_no_more_go_by_the_time_of_day(node: Node) -> None:
+    """What went before its time is counted by when it came in, whatever the age allowed is now."""
+    node.keep(*range(1000))
+    node.passes(60 * S_NS, 10 * S_NS)
+    node.step(31 * DAY_NS)
+    node.passes(5 * DAY_NS, 3600 * S_NS)
+    before = node.kept()
+    assert before < 950
+    node.store.limit(Retention(10 * DAY_NS, None))  # no row is so old
+    node.passes(DAY_NS, 3600 * S_NS)
+    assert node.kept() >= before - 2 * 0.02 * 1000  # it may be two days' shares
+
+
+def test_a_note_of_time_that_is_damaged_is_none(node: Node) -> None:
+    node.keep(*range(100))
+    node.passes(5 * DAY_NS, 3600 * S_NS)
+    node.stop()
+    node.start()
+    tables = node.store._database.tables
+
+    def damage(txn: Any) -> None:
+        raw = txn.get(b"retention", db=tables.meta)
+        txn.put(b"retention", raw[:5] + b"\xcf" + b"\x7f" * 8 + raw[14:], db=tables.meta)
+
+    node.store._database.write(damage)
+    node.step(31 * DAY_NS)
+    node.passes(DAY_NS, 600 * S_NS)
+    assert node.kept() >= 95
+
+
 @pytest.mark.parametrize("step_ns", [31 * DAY_NS, -31 * DAY_NS])
 @pytest.mark.parametrize("times", [1, 5])
 def test_a_start_with_a_wrong_clock_removes_nothing(node: Node, step_ns: int, times: int) -> None:
@@ -192,6 +224,22 @@ def test_rows_from_ahead_of_the_clock_end_a_log(node: Node, ahead_ns: int) -> No
     node.passes(600 * S_NS, 10 * S_NS)
     assert list(node.store.heads(STREAM, 0)) == list(heads), "once"
     node.store.check_invariants()
+
+
+def test_retention_goes_on_where_no_new_log_can_begin(tmp_path: Path) -> None:
+    node = Node(tmp_path / "store")
+    node.stop()
+    node._config = msgspec.structs.replace(node._config, logs_max=1)
+    node.start()
+    node.passes(60 * S_NS, 10 * S_NS)
+    node.step(3600 * S_NS)
+    node.keep(1)
+    node.step(-3600 * S_NS)
+    node.passes(60 * S_NS, 10 * S_NS)  # each is answered
+    node.passes(32 * DAY_NS, 3600 * S_NS)
+    assert node.kept() == 0
+    assert node.disk.unanswered["UsageError"] > 1, "it was tried"
+    node.stop()
 
 
 @pytest.mark.parametrize("back_ns", [600 * S_NS, 31 * DAY_NS])

@@ -111,6 +111,34 @@ with Store(pathlib.Path(sys.argv[1]), SystemEntropy(), small, readonly=True) as 
     assert (other.returncode, said) == (0, "10010\n")
 
 
+def test_a_reader_that_was_killed_holds_no_page_back(tmp_path: Path) -> None:
+    """A backup that ran out of memory, say: what is freed after it began must be used again."""
+    code = """
+import sys, lmdb
+with lmdb.open(sys.argv[1], readonly=True, max_dbs=32, lib_version=0).begin():
+    print("reading", flush=True)
+    sys.stdin.read()
+"""
+    with open_store(tmp_path / "a") as store:
+        store.append(messages(10), START_NS)
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "a")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "reading\n"
+            other.kill()
+        for number in range(300):
+            store.put_note("compared", b"%d" % number * 1_000)
+        sizes = [store.info().file_bytes]
+        for number in range(300):
+            store.put_note("compared", b"%d" % number * 1_000)
+        sizes.append(store.info().file_bytes)
+        assert sizes[0] == sizes[1]
+
+
 def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store = open_store(tmp_path / "a")
     pages = store.range(STREAM, 0)

@@ -34,6 +34,10 @@ from shoal.storage.disk import StoreDisk
 
 AGE_BUCKETS_US = (1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000)
 
+NODES_SHOWN_MAX = 64
+"""Of other storage nodes, those that are furthest behind; the rest are one line. Owners of streams
+name them, and may name as many as they like."""
+
 _COUNTERS: dict[type[Record], tuple[str, str]] = {
     Published: ("published", "Messages published by this node."),
     ReceivedFirst: ("received", "Messages received for the first time."),
@@ -187,10 +191,14 @@ def _behind(progress: Sequence[Progress]) -> Iterator[Metric]:
         "Streams of which it was never found that all that another storage node has is here.",
         labels=["node"],
     )
-    for one in progress:
+    worst = sorted(progress, key=lambda one: (one.rows_behind, one.uncompared), reverse=True)
+    for one in worst[:NODES_SHOWN_MAX]:
         node = show_node_id(one.node)
         rows.add_metric([node], one.rows_behind)
         streams.add_metric([node], one.uncompared)
+    if rest := worst[NODES_SHOWN_MAX:]:
+        rows.add_metric(["others"], sum(one.rows_behind for one in rest))
+        streams.add_metric(["others"], sum(one.uncompared for one in rest))
     yield rows
     yield streams
 

@@ -456,7 +456,7 @@ class Node(Searching):
             self._session.replaced(newer)
         problem = self.host.session_problem() or ""
         if self.storage is not None:
-            self.storage.disk.refuse(problem)
+            self.storage.replaced(problem)
         if self._topics is not None:
             self._topics.retire(problem)
 

@@ -311,6 +311,12 @@ class StorageRole:
             self._unserved[id.stream] = None  # its room was given away while it was being stored
         self.sync.stored(id)
 
+    def replaced(self, problem: str) -> None:
+        """A newer session of this node's key runs: store nothing any more, and tell what is held
+        as what it is, and not as all that there is."""
+        self.disk.refuse(problem)
+        self.machine.replaced = self.sync.replaced = True
+
     def reload(self, section: StorageSection) -> str | None:
         """The network file says something else: who keeps which streams beside this node, and by
         which limits. What of that cannot be taken now."""

@@ -233,13 +233,21 @@ class StoreDisk:
             and certain_ns is not None
             and wall_ns > certain_ns - LOG_AHEAD_NS  # or the clock was set back, and is wrong now
         ):
-            old, new = self.store.log, self.store.new_log(wall_ns)
-            log.warning(
-                "rows of log %s came in up to %.0f s ahead of the clock, which was wrong then: the"
-                " store goes on under log %s",
-                *(old, ahead_ns / S_NS, new),
-            )
+            self._begin_log(ahead_ns, wall_ns)
         return Retained(step.removed, step.more)
+
+    def _begin_log(self, ahead_ns: int, wall_ns: int) -> None:
+        old = self.store.log
+        try:
+            new = self.store.new_log(wall_ns)
+        except ShoalError as error:  # retention has done its step all the same
+            self._count_unanswered(error)
+            return
+        log.warning(
+            "rows of log %s came in up to %.0f s ahead of the clock, which was wrong then: the"
+            " store goes on under log %s",
+            *(old, ahead_ns / S_NS, new),
+        )
 
     def _count_unanswered(self, error: Exception) -> None:
         """Tell the operator in full once for each kind; peers may ask the same without end."""

@@ -29,6 +29,10 @@ from shoal.storage.opening import open_environment
 P = ParamSpec("P")
 T = TypeVar("T")
 
+READERS_CHECKED = 256
+"""Writes after which readers that died are looked for: a backup, or `shoal storage verify`, that
+was killed in the middle would hold all pages back that are freed from then on."""
+
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DAMAGE = (
     lmdb.CorruptedError,
@@ -49,6 +53,7 @@ class LmdbFile(ABC):
         self._config = config
         self._gate = Gate()
         self._closed = False
+        self._writes = 0
         if not readonly:
             make_folder(folder)
         self._lock = None if readonly else FolderLock(folder)
@@ -94,6 +99,9 @@ class LmdbFile(ABC):
                     self._named_errors(),
                     self._environment.begin(write=True) as txn,
                 ):
+                    self._writes += 1
+                    if not self._writes % READERS_CHECKED:
+                        self._environment.reader_check()
                     return work(txn, *args, **named)
             except _MapFull as full:
                 self._grow(full.map_bytes)

@@ -50,6 +50,7 @@ from shoal.storage.layout import (
 )
 from shoal.storage.leases import leased_after
 from shoal.storage.logs import Entries, closed_at, holders_of
+from shoal.storage.owned_file import with_checksum, without_checksum
 from shoal.storage.rows import RetentionStep
 
 DAY_NS = 24 * 3600 * S_NS
@@ -79,7 +80,8 @@ class _Times(msgspec.Struct, frozen=True, array_like=True):
     """When the day began in which so many rows went by the time of day alone."""
     day_rows: int
     early: dict[int, int] = {}
-    """How many of those that went so would not have gone by now, by when they came in."""
+    """How many of those that went so would not have gone by now, by when they came in (buckets by
+    their beginnings)."""
 
 
 class _Limits(NamedTuple):
@@ -226,17 +228,18 @@ class Retainer:
         return replace(times, day_rows=times.day_rows - rows, early=early)
 
     def _bucket(self, ingest_ns: int) -> int:
-        return ingest_ns // max(1, (self._config.age_ns or DAY_NS) // _BUCKETS)
+        """When it begins: its number would be another one once the age allowed is."""
+        return ingest_ns - ingest_ns % max(1, (self._config.age_ns or DAY_NS) // _BUCKETS)
 
     def _read_times(self, txn: Txn, wall_ns: int) -> _Times:
-        raw = txn.get(_META, db=self._tables.meta)
+        raw = without_checksum(txn.get(_META, db=self._tables.meta) or b"")
         if raw is not None:
             return msgspec.msgpack.decode(raw, type=_Times)
         certain_ns = min(newest_ingest(txn, self._tables) or wall_ns, wall_ns)
         return _Times(certain_ns, certain_ns, 0)
 
     def _write_times(self, txn: Txn, times: _Times) -> None:
-        txn.put(_META, msgspec.msgpack.encode(times), db=self._tables.meta)
+        txn.put(_META, with_checksum(msgspec.msgpack.encode(times)), db=self._tables.meta)
 
     def _messages(self, txn: Txn) -> int:
         return int(txn.stat(self._tables.messages)["entries"])

@@ -103,6 +103,19 @@ def test_a_storage_node_that_is_away_is_dialled_again_and_told_of_all() -> None:
     assert OpenLink(contact(CAROL), PURPOSE) in made.feed(TimerFired(NOTICES))
 
 
+def test_one_that_has_left_is_told_when_it_is_back_while_others_are_there() -> None:
+    made = bench()
+    join(made, CAROL)
+    join(made, ALICE)
+    effects = made.receive(CAROL, Leave(STREAM))  # it is stopped
+    assert SetTimer(NOTICES, CONFIG.notice_ns) in effects
+    assert OpenLink(contact(CAROL), PURPOSE) in made.feed(TimerFired(NOTICES))
+    assert told(made.feed(LinkOpened(CAROL, PURPOSE))) == [STREAM]
+    made.receive(ALICE, Leave(STREAM))
+    made.feed(TimerFired(NOTICES))
+    assert made.machine.notices.waiting_count() == 0
+
+
 def test_a_storage_node_believes_its_trackers_alone(tmp_path: Path) -> None:
     host = StorageHost(BOB, tmp_path / "store", streams=(STREAM,), trackers=(ALICE,))
     host.received(CAROL, KeepStreams((NewStream(STREAM),)))

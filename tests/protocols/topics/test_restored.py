@@ -255,3 +255,20 @@ def test_no_restore_forks_a_chain_or_loses_an_event(seed: int) -> None:
         assert told == [one.id for one in events]
         assert not any(one.gap_before for one in world.of_kind(reader, EventArrived))
     assert not world.of_kind(0, PublishRefused)
+
+
+def test_an_author_that_lost_its_disk_forks_nothing_while_its_clock_is_behind() -> None:
+    """Its topic seems to be of the future, and so as if nobody had published there yet."""
+    world = world_of(2)
+    world.command(1, Subscribe(ID, BEGINNING), "all")
+    ids = publish(world, 5)
+    world.run(10)
+    world.nodes[0].crash(lose_disk=True)
+    world.nodes[0].step_wall(-30 * 86_400 * S_NS)
+    world.run(1)
+    world.nodes[0].start()
+    world.run(1)
+    world.command(0, AddTopic(TOPIC))
+    world.command(0, Publish(ID, b"5"), 5)
+    world.run(60)
+    assert accepted(world)[-1].event.parent == ids[-1]

@@ -278,8 +278,7 @@ class LogServers:
                     self._servers.insert(0, server)
                     return answer
             if not any(isinstance(problem, ServerAway) for problem in problems.values()):
-                _raise_expired(problems)  # nobody is left who could have it
-                _raise_damaged(problems)
+                _raise_lost(problems)  # nobody is left who could have it
             return None
 
         problems: dict[str, Any] = {}
@@ -294,8 +293,7 @@ class LogServers:
                 return found
             _raise_refused(problems)
             if time.monotonic() + PAUSE_S > end_s:
-                _raise_expired(problems)
-                _raise_damaged(problems)
+                _raise_lost(problems)
                 said = "; ".join(f"{address}: {error}" for address, error in problems.items())
                 raise HistoryUnavailable(
                     f"no server gave {what} of {self.stream} for {self._patience_s:g} s ({said}):"
@@ -345,16 +343,14 @@ def put_together(pages: Sequence[LogRows]) -> LogRows:
     )
 
 
-def _raise_expired(problems: dict[str, Any]) -> None:
-    expired = [error for error in problems.values() if isinstance(error, OffsetExpired)]
-    if expired:
-        raise min(expired, key=lambda error: error.first_seq)
-
-
-def _raise_damaged(problems: dict[str, Any]) -> None:
+def _raise_lost(problems: dict[str, Any]) -> None:
+    # Who has damage has all other rows: it comes before a server that has let go of some.
     damaged = [error for error in problems.values() if isinstance(error, RowsDamaged)]
     if damaged:
         raise damaged[-1]  # the others were put together with it
+    expired = [error for error in problems.values() if isinstance(error, OffsetExpired)]
+    if expired:
+        raise min(expired, key=lambda error: error.first_seq)
 
 
 def _raise_refused(problems: dict[str, Any]) -> None:

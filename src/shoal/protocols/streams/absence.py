@@ -43,5 +43,7 @@ class Absence:
         # The last neighbour may have been cut off before its link was given up; but what lies
         # before our own joining is not asked for. However long it was: rows are bounded, not time.
         since_ns = max(self._alone_ns - self._config.absent_before_ns, self._begun_ns)
-        since = Position(self._wall.read(since_ns) // MS_NS, 0)
+        # By a clock that has just been set ahead, nothing would have been missed.
+        wall_ns = since_ns + self._wall.earliest(now_ns) - now_ns
+        since = Position(wall_ns // MS_NS, 0)
         return [Send(CatchUp(self._stream, since), (self._node,))]

@@ -5,7 +5,9 @@ node does not know which streams to join. The tracker does: with each Join it lo
 stream's storage nodes are members. Those that are not are told (`KeepStreams`), over a link that
 the tracker dials for that, until they have joined or were told often enough: one whose own settings
 say otherwise, or that has no room, never comes. So a tracker that restarts, or takes a stream over,
-tells again whatever it hears of. It also says who began a stream: storage charges the name to it.
+tells again whatever it hears of. A storage node that is gone from a stream is told, too: it may
+come back without knowing of it. The tracker also says who began a stream: storage charges the name
+to it.
 """
 
 from __future__ import annotations
@@ -57,6 +59,15 @@ class StorageNotices:
             self._ticking = True
             effects.append(SetTimer(NOTICES, self._config.notice_ns))
         return effects
+
+    def left(self, stream: StreamId, keeper: NodeId) -> list[Effect]:
+        """A storage node is not in a stream any more, and others are. If it was stopped, it
+        knows of the stream no more when it is back, unless it has a row of it."""
+        self._waiting.setdefault(keeper, {}).setdefault(stream, 0)
+        if self._ticking:
+            return []
+        self._ticking = True
+        return [SetTimer(NOTICES, self._config.notice_ns)]
 
     def opened(self, keeper: NodeId) -> list[Effect]:
         """The link to a storage node is up."""

@@ -403,6 +403,8 @@ class Tracker:
         if all(self._keeps(stream, member) for member in state.members):
             self._unused[stream] = None
             self.quota.release(stream)
+        elif self._keeps(stream, node):
+            effects += self.notices.left(stream, node)
         return effects + self._apply(stream, state, changes)
 
     def _apply(

@@ -99,8 +99,9 @@ class Application:
             state = held.open(id, topic, 0)
             wall_ms = held.wall.read(now_ns) // MS_NS
             age_ms = wall_ms - topic.metadata.created_ms
-            # Nobody has published in a new one. In an old one we may have, and lost our memory.
-            state.synced = state.record_known = age_ms < NEW_MS
+            # Nobody has published in a new one. In an old one we may have, and lost our memory;
+            # also if it seems to be of the future, for then our clock is behind.
+            state.synced = state.record_known = abs(age_ms) < NEW_MS
             if not state.synced:
                 state.log.sealed_ms = floor_of(wall_ms)
         effects = [*held.save(state), *held.enter(state, now_ns)]

@@ -157,7 +157,7 @@ class TopicState:
     def knows_nothing(self, now_ns: int) -> bool:
         """Whether there may be events in this topic, though none was ever seen here."""
         age_ms = self._wall.read(now_ns) // MS_NS - self.topic.metadata.created_ms
-        return self.last is None and not self.looked and age_ms >= NEW_MS
+        return self.last is None and not self.looked and abs(age_ms) >= NEW_MS
 
     @property
     def is_sole_publisher(self) -> bool:

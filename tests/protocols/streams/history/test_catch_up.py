@@ -10,6 +10,7 @@ from shoal.base.ids import KEYS_PARTITION, NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Effect, Send
+from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.absence import Absence
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.history.config import ClientConfig
@@ -247,4 +248,17 @@ def test_an_absence_of_hours_is_made_up_for_from_its_beginning() -> None:
     absence = Absence(STREAM, ME, CONFIG, NOW_NS - 40_000 * S_NS)
     absence.moved(True, False, NOW_NS - 30_000 * S_NS)
     since = 30_000_000 + CONFIG.absent_before_ns // MS_NS
+    assert since_ms(absence.moved(False, True, NOW_NS)) == [since]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_clock_that_was_just_set_makes_no_absence_too_short(back: bool) -> None:
+    """Ahead, wrongly; or back, to where it belongs."""
+    wall = WallClock()
+    absence = Absence(STREAM, ME, CONFIG, NOW_NS - 200 * S_NS, wall)
+    absence.moved(True, False, NOW_NS - 20 * S_NS)
+    wall.set(3600 * S_NS, NOW_NS - 5 * S_NS)
+    if back:
+        wall.set(0, NOW_NS - S_NS)
+    since = 20_000 + CONFIG.absent_before_ns // MS_NS
     assert since_ms(absence.moved(False, True, NOW_NS)) == [since]

@@ -214,15 +214,19 @@ class Reading:
     def _take(self, page: Page) -> list[Effect]:
         self._checking = None
         source = self._sources[0].node
-        if page.last and not (page.rows or page.damaged or self.reader.begun):
-            self._nothing[source] = None
         # It may know of others than the tracker did when it was asked.
         nodes = dict.fromkeys([*self._nodes, *(heard.node for heard in page.heard)])
+        # One that does not even speak for itself names itself among the others.
+        for_itself = all(heard.node != source for heard in page.heard)
         lacking = [
             node
             for node in nodes
-            if node != source and node not in self._nothing and page.lacks(node)
+            if not (node == source and for_itself)
+            and node not in self._nothing
+            and page.lacks(node)
         ]
+        if for_itself and page.last and not (page.rows or page.damaged or self.reader.begun):
+            self._nothing[source] = None
         if not lacking and not page.of_source:
             lacking = [source]
         if lacking and self.reader.whole:

@@ -164,6 +164,9 @@ class StorageNode:
         """Messages that retention has removed since the start."""
         self.gaps = StoredGaps(self.config)
         """What is missing in the chains that were stored."""
+        self.replaced = False
+        """Another node goes on under our key, and may have what is not here: we speak for nobody,
+        and not for that one."""
         self._keeps = keeps
         self._is_behind = is_behind
         self._missed = missed
@@ -301,6 +304,11 @@ class StorageNode:
         replicas = self._replicas(question.stream, self._now_ns)
         is_of_all = not isinstance(answer, LogRows) or answer.own
         newest_ms = newest_ms_of(question, answer.next if isinstance(answer, Rows) else None)
+        if self.replaced:
+            heard = tuple([Heard(node, 0) for node in (self.node, *(r.node for r in replicas))])
+            return self._answer(
+                asked, msgspec.structs.replace(answer, heard=heard[:STORAGE_NODES_MAX])
+            )
         if question.whole and is_of_all and self._lacks(asked, replicas, newest_ms):
             self._comparing.setdefault(question.stream, []).append(asked)
             compare = CompareStream(question.stream, asked.since_ns)

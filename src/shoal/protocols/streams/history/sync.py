@@ -84,6 +84,7 @@ from shoal.protocols.streams.history.sync_round import Round
 
 PURPOSE = "sync"
 OWN_HEADS = "own-heads"
+REPLACED = "replaced"
 
 
 class FollowStream(msgspec.Struct, frozen=True, gc=False):
@@ -190,6 +191,8 @@ class StorageSync:
         self._permits = permits
         self._has_damage = has_damage
         self._is_unserved = is_unserved
+        self.replaced = False
+        """Another node goes on under our key: what is here is not all that it has."""
         self._streams: dict[StreamId, None] = {}
         self.wall = WallClock()
         self._followed = Followed(self.config, self.wall)
@@ -604,6 +607,8 @@ class StorageSync:
             kept: tuple[StreamId, ...] = ()
             if node not in self._followed.peers:
                 return _refuse(node, question.request, NOT_KEPT)
+        elif isinstance(question, AskHeads) and self.replaced:
+            return _refuse(node, question.request, REPLACED)
         elif isinstance(question, AskHeads):
             asked = question.streams
             kept = tuple([s for s in asked if self._is_for(s, node)])

@@ -137,7 +137,7 @@ class TellStreams(msgspec.Struct, frozen=True, array_like=True, tag=28, gc=False
 
 
 class SyncRefused(msgspec.Struct, frozen=True, array_like=True, tag=26, gc=False):
-    """There is no answer: "not-kept", "busy", "no-such-log", "failed"."""
+    """There is no answer: "not-kept", "busy", "no-such-log", "failed", "replaced"."""
 
     request: Count
     reason: Reason
