@@ -77,8 +77,8 @@ def session(network: NetworkFile) -> Finding | None:
     if state.replaced_by:
         return problem(
             "session",
-            "a newer session of this key ran elsewhere while this node did, which publishes and"
-            " keeps nothing since then",
+            "a newer session of this key runs elsewhere, or did while this node ran: since then"
+            " this node has published and kept nothing",
             "one key is one node: stop the other one and restart this one, or give one of them a"
             " key of its own (`shoal key new`)",
         )
