@@ -186,7 +186,12 @@ def test_a_stream_that_is_yours_alone_works_in_two_terminals(
     refused = capsys.readouterr().err
     assert f"no-permission): its owner allows it with `shoal stream grant {theirs}`" in refused
     assert ends("stream", "create", "/open", "--public") == 0
-    assert ends("stream", "resend", up["you"] + "/open", "--config", "guest.toml") == 0
+    opened = up["you"] + "/open"
+    assert ends("stream", "resend", opened, "--config", "guest.toml") == 1
+    assert "none of its storage nodes has heard of it" in capsys.readouterr().err
+    publish(monkeypatch, "/open", "hello")
+    assert ends("stream", "resend", opened, "--config", "guest.toml") == 0
+    assert capsys.readouterr().out.endswith(" hello\n")
 
 
 def test_the_overlay_can_be_looked_at(

@@ -207,7 +207,7 @@ def test_a_node_that_nobody_met_cannot_be_talked_to(tmp_path: Path) -> None:
 # Streams and topics
 
 
-def test_streams_and_topics_are_found(tmp_path: Path) -> None:
+def test_public_streams_and_topics_are_found(tmp_path: Path) -> None:
     async def main() -> None:
         town = SearchTown(tmp_path, "one")
         more = {"dht": DhtSection(), "tracker": TrackerSection()}
@@ -217,9 +217,10 @@ def test_streams_and_topics_are_found(tmp_path: Path) -> None:
             one = await stack.enter_async_context(Node.open(network, entropy=SeededEntropy("one")))
             other = await stack.enter_async_context(town.open("two"))
             silent = await stack.enter_async_context(Node.open(quiet))
-            topic = await one.create_topic("news")
-            stream = await one.create_stream("/city/vehicles")
-            await silent.create_stream("/secret/vehicles")
+            topic = await one.create_topic("news", public=True)
+            stream = await one.create_stream("/city/vehicles", public=True)
+            await one.create_stream("/secret/city")
+            await silent.create_stream("/secret/vehicles", public=True)
             (hit,) = await until_found(other, "kind:topic name:news", 1)
             assert (hit.name, hit.content["cid"], hit.kind) == (topic.cid, topic.cid, "topic")
             assert hit.content["author"] == one.peer_id
@@ -227,6 +228,7 @@ def test_streams_and_topics_are_found(tmp_path: Path) -> None:
             assert (hit.name, hit.content["id"]) == (stream.id, stream.id)
             assert hit.content["partitions"] == 1
             newer = await topic.new_version()
+            await newer.announce()  # it is a topic of its own
             hits = await until_found(other, "kind:topic name:news", 2)
             assert {hit.name for hit in hits} == {topic.cid, newer.cid}
             assert await found(other, "path:secret") == []
