@@ -3,9 +3,10 @@ whose rows are damaged, that go on under a new log, or come back and serve nothi
 read.
 
 Publishers have every message kept by one storage node, and no message travels by an overlay: so a
-message is on one disk alone until the storage nodes have compared. Safety: an answer that claims to
-be complete has every message that was acknowledged before its question was asked. Liveness: a
-minute after the last fault every answer claims to be complete.
+message is on one disk alone until the storage nodes have compared. Some are handed in long after
+their timestamps. Safety: an answer that claims to be complete has every message that was
+acknowledged before its question was asked. Liveness: a minute after the last fault every answer
+claims to be complete, and every message is acknowledged.
 
 A store is taken away only while each acknowledged message is on another disk, too; what may be lost
 before that is no matter of reading.
@@ -71,6 +72,9 @@ FAULTS_S = (20.0, 80.0)
 QUIET_S = 60.0
 ENDS_S = FAULTS_S[1] + QUIET_S
 READS_S = 8.0  # of liveness
+LATE_AT_ONCE = 12
+LATE = (LATE_MS + 5_000, 2 * LATE_MS, 3 * LATE_MS)
+RETRY_NS = 5 * S_NS
 
 
 class Outcome(msgspec.Struct):
@@ -78,6 +82,8 @@ class Outcome(msgspec.Struct):
 
     seed: int
     acknowledged: int = 0
+    unkept: int = 0
+    """Messages that were not acknowledged a minute after the last fault."""
     complete: int = 0
     incomplete: int = 0
     """Answers with what was found, and the word that there may be more."""
@@ -109,6 +115,20 @@ class CutOff(_Cut):
 
     def cuts(self, a: NodeId, b: NodeId) -> bool:
         return a != b and a in self._away and b in self._away
+
+
+class Alone(_Cut):
+    """Publishers that reach one storage node alone."""
+
+    def __init__(self, simulation: Simulation, publishers: list[SimNode], shelf: SimNode) -> None:
+        self._publishers = {node.id: None for node in publishers}
+        self._shelf = shelf.id
+        others = {node.id: None for node in simulation.with_role("storage") if node is not shelf}
+        super().__init__(simulation, others)
+
+    def cuts(self, a: NodeId, b: NodeId) -> bool:
+        one, other = a in self._publishers, b in self._publishers
+        return (one and b in self._away) or (other and a in self._away)
 
 
 class Shelf:
@@ -158,6 +178,7 @@ class Shelf:
             holds=lambda stream: stream in self.streams,
             replicas=sync.replicas,
             is_unserved=unserved,
+            unaware=sync.unaware,
         )
         return [storage, sync, HistoryClient(node.id, truth.trackers_of)]
 
@@ -261,9 +282,14 @@ class StorageTruth:
         self.acknowledged: dict[MessageId, None] = {}
         self._lost: set[MessageId] = set()
         """With the disk of a storage node: before anybody was told that they are kept."""
+        self._unkept: dict[MessageId, KeepDurably] = {}
+        """Handed in, and handed in again until they are kept."""
         self.closed: list[UUID] = []
         """Logs under which nobody goes on."""
         self._previous: dict[tuple[int, StreamId], Position] = {}
+        self.read_on = True
+        """Readers ask again and again."""
+        self._next_number = MESSAGES
         self._is_over = False
 
     def _name(self) -> None:
@@ -307,18 +333,27 @@ class StorageTruth:
         for shelf in [*self.shelves, *self.gone]:
             shelf.store.close()
         self.outcome.acknowledged = len(self.acknowledged)
+        self.outcome.unkept = len(self._unkept)
         return self.outcome
 
-    def _publish(self, number: int) -> None:
+    def _publish(
+        self, number: int, late_ms: int | None = None, stream: StreamId | None = None
+    ) -> None:
         publisher = number % len(self.publishers)
-        key, stream = self.publishers[publisher], self.rng.choice(STREAMS)
+        key, stream = self.publishers[publisher], stream or self.rng.choice(STREAMS)
         now_ms = self.simulation.scheduler.now_ns // MS_NS
-        slow_ms = self.rng.choice((0, 0, 0, LATE_MS // 2))  # some clocks are slow
-        id = MessageId(stream, 0, now_ms - slow_ms, number, key.address, f"chain-{publisher}")
+        # Some clocks are slow, and some messages were not to be had by a storage node for long.
+        if late_ms is None:
+            late_ms = self.rng.choice((0, 0, 0, 0, LATE_MS // 2, LATE_MS // 2, *LATE))
+        id = MessageId(stream, 0, now_ms - late_ms, number, key.address, f"chain-{publisher}")
         previous = self._previous.get((publisher, stream))
         body = encode_body(Body(id, previous, 0, b"%d" % number))
         self._previous[publisher, stream] = Position(id.timestamp_ms, id.sequence)
-        self.nodes[publisher].command(0, KeepDurably(stream, key.sign(body) + body), id)
+        self._hand_in(self.nodes[publisher], KeepDurably(stream, key.sign(body) + body), id)
+
+    def _hand_in(self, node: SimNode, command: KeepDurably, id: MessageId) -> None:
+        self._unkept[id] = command
+        node.command(0, command, id)
 
     def _read(self, reader: SimNode) -> None:
         stream, rng = self.rng.choice(STREAMS), self.rng
@@ -330,7 +365,7 @@ class StorageTruth:
             case 1:
                 what = LastMessages(rng.choice((1, 3, 10, 1000)))
             case 2:
-                begin, end = sorted(now_ms - rng.randrange(130_000) for _ in range(2))
+                begin, end = sorted(now_ms - rng.randrange(200_000) for _ in range(2))
                 what = MessageRange(Position(begin, 0), Position(end, 10**9))
                 due = {id for id in due if begin <= id.timestamp_ms <= end}
             case 3:
@@ -354,6 +389,7 @@ class StorageTruth:
     def _notified(self, node: SimNode, event: Any) -> None:
         match event:
             case KeptDurably(MessageId() as id):
+                del self._unkept[id]
                 if id not in self._lost:
                     self.acknowledged[id] = None
             case HistoryPage(Answer() as answer, rows):
@@ -361,12 +397,15 @@ class StorageTruth:
                 node.command(0, ReadMore(), answer)
             case HistoryEnded(Answer() as answer):
                 self._ended(answer, event)
+                if not self.read_on:
+                    return
                 pause_s = self.rng.uniform(0.05, 0.5)
                 self.simulation.scheduler.after(
                     int(pause_s * 1000) * MS_NS, lambda _: self._read(node)
                 )
-            case KeepFailed():
-                pass
+            case KeepFailed(MessageId() as id, _, _, refused) if not refused:
+                again = partial(self._hand_in, node, self._unkept[id], id)
+                self.simulation.scheduler.after(RETRY_NS, lambda _: again())
 
     def _ended(self, answer: Answer, ended: HistoryEnded) -> None:
         outcome = self.outcome
@@ -407,6 +446,8 @@ class StorageTruth:
         faults: list[Callable[[Shelf], str]] = [
             self._kill,
             self._kill,
+            self._die_alone,
+            self._die_alone,
             self._freeze,
             self._cut,
             self._empty,
@@ -438,6 +479,26 @@ class StorageTruth:
         shelf.node.crash()
         self._later(shelf, shelf.start)
         return "killed"
+
+    def _die_alone(self, shelf: Shelf) -> str:
+        """Publishers reach it alone and have late messages, and it is killed soon after."""
+        alone = Alone(self.simulation, self.nodes, shelf.node)
+        self.simulation.add_shaper(alone)
+        for number in range(LATE_AT_ONCE):
+            self._publish(self._next_number + number, self.rng.choice(LATE))
+        self._next_number += LATE_AT_ONCE
+        shelf.busy = True
+
+        def come_back() -> None:
+            alone.heal()
+            shelf.start()
+
+        def die() -> None:
+            shelf.node.crash()
+            self._later(shelf, come_back)
+
+        self.simulation.scheduler.after(self.rng.randrange(200, 2500) * MS_NS, lambda _: die())
+        return "died alone"
 
     def _freeze(self, shelf: Shelf) -> str:
         frozen = Frozen(self.simulation, shelf.node)

@@ -87,6 +87,8 @@ class Keeper:
         self.kept: list[bytes] = []
         self.speaks_for: Callable[[NodeId], int] = lambda _: EVERYTHING
         """Up to when it has what another storage node has."""
+        self.unaware: tuple[NodeId, ...] = ()
+        """It says of these that they may claim to be complete without what it keeps now."""
 
     def answer(self, question: Any) -> Any:
         """The truth."""
@@ -94,11 +96,10 @@ class Keeper:
         match question:
             case Keep(request, signed):
                 self.kept.append(signed)
-                return Kept(request)
+                return Kept(request, self.unaware)
             case CountKept():
-                return Counted(
-                    question.request, len([m for m in self.messages if _in(question, m)])
-                )
+                count = len([m for m in self.messages if _in(question, m)])
+                return Counted(question.request, count, self.unaware)
             case ReadHeads(request):
                 return Heads(request, LOG, ())
             case ReadLog():

@@ -80,6 +80,7 @@ class StorageHost(FakeHost):
             quota,
             holds=holds,
             replicas=self.sync.replicas,
+            unaware=self.sync.unaware,
         )
         self.exchange: Callable[[], bool] = lambda: False
         """Says to other nodes what is to be said to them, and whether there was something."""

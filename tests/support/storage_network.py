@@ -120,6 +120,7 @@ class StorageNetwork:
             self._storage_config,
             is_behind=sync.is_behind,
             replicas=sync.replicas,
+            unaware=sync.unaware,
         )
         return [*self._make_node(key, node), storage, sync]
 

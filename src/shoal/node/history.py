@@ -40,6 +40,7 @@ from shoal.protocols.streams.history.commands import (
     EXPIRED,
     FAILED,
     INCOMPLETE,
+    LATE,
     NO_STORAGE,
     NO_SUCH_LOG,
     NO_TRACKER,
@@ -348,10 +349,11 @@ class NodeHistory:
         """Return when so many storage nodes have a message on disk."""
         await self._kept(KeepDurably(stream, signed, copies))
 
-    async def count(self, command: CountDurable) -> int:
+    async def count(self, command: CountDurable) -> CountedDurable:
         """How many messages of a chain a storage node has on disk; NotKept if there is none."""
         answer = await self._kept(command)
-        return answer.count if isinstance(answer, CountedDurable) else 0
+        assert isinstance(answer, CountedDurable)  # to a CountDurable
+        return answer
 
     async def _kept(self, command: KeepDurably | CountDurable) -> KeptDurably | CountedDurable:
         token = _Kept()
@@ -534,6 +536,12 @@ def _error(stream: StreamId, ended: HistoryEnded | KeepFailed, more: str = "") -
             return HistoryUnavailable(
                 f"{stream}: {ended.problem}: start at an earlier offset, or at a time"
             )
+    if ended.reason == LATE:
+        return HistoryUnavailable(
+            f"{stream}: this message is late: it is on disk, but until other storage nodes have it,"
+            f" too, they may tell readers that nothing is missing ({ended.problem}). Start them,"
+            " or, if they are gone for good, take them off the storage nodes of the stream"
+        )
     said = [word.rpartition(": ")[2] for word in ended.problem.split(", ")]
     if not more and all(word == "not-kept" for word in said):
         return HistoryUnavailable(

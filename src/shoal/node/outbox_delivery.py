@@ -91,10 +91,13 @@ class Delivery:
             # A storage node that keeps whatever is brought to it joins the stream with this one.
             await self._history.keep(stream, messages[-1].signed, 1)
             pause_s, before = COUNT_S, -1
-            while (count := await self._history.count(command)) < len(messages):
-                if count == before and pause_s >= COUNT_S_MAX:
+            while True:
+                counted = await self._history.count(command)
+                if counted.count >= len(messages) and not counted.unaware:
+                    return
+                if counted.count == before and pause_s >= COUNT_S_MAX:
                     return await self._keep_each(stream, messages)  # nothing more comes by itself
-                before = count
+                before = counted.count
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, COUNT_S_MAX)
         except NotKept:
@@ -103,7 +106,8 @@ class Delivery:
     async def is_unknown(self, stream: StreamId, messages: Sequence[VerifiedMessage]) -> bool:
         """Whether no storage node has any of them; HistoryUnavailable if none answers."""
         try:
-            return await self._history.count(self._count_of(stream, messages)) == 0
+            counted = await self._history.count(self._count_of(stream, messages))
+            return counted.count == 0
         except NotKept:
             return True
 

@@ -107,6 +107,7 @@ class StorageRole:
             holds=self.holds,
             replicas=self.sync.replicas,
             is_unserved=self._unserved.__contains__,
+            unaware=self.sync.unaware,
             took=self._took,
             is_tracker=is_tracker,
             is_kept=self.streams.__contains__,

@@ -30,6 +30,9 @@ from shoal.protocols.streams.history.disk import (
     Compared,
     ComparedKey,
     FindCompared,
+    FindGranted,
+    Granted,
+    GrantedKey,
     KeptRow,
     MendKey,
     ReplicaKey,
@@ -96,14 +99,14 @@ class StoreDisk:
             self._begin(steady_ns, now_ns)
         results: dict[int, DiskResult] = {}
         messages: dict[int, VerifiedMessage] = {}
-        changes: dict[int, tuple[ReplicaKey | ComparedKey, bytes]] = {}
+        changes: dict[int, tuple[ReplicaKey | ComparedKey | GrantedKey, bytes]] = {}
         mended: dict[int, tuple[MendKey, VerifiedMessage]] = {}
         for at, (_, effect) in enumerate(requests):
             if isinstance(effect, Load):
                 continue
             try:
                 key = decode_key(effect.key)
-                if isinstance(key, ReplicaKey | ComparedKey):
+                if isinstance(key, ReplicaKey | ComparedKey | GrantedKey):
                     changes[at] = key, effect.value or b""
                 elif isinstance(key, MendKey):
                     mended[at] = key, read_kept(key.stream, effect.value or b"").message
@@ -159,13 +162,21 @@ class StoreDisk:
             for at, result in zip(messages, appended, strict=True)
         }
 
-    def _change(self, key: ReplicaKey | ComparedKey, value: bytes, now_ns: int) -> str | None:
+    def _granted_name(self, node: NodeId) -> str:
+        """What another log was, as of a copy that was restored, says nothing of this one."""
+        return f"granted {self.store.log.hex} {node.hex()}"
+
+    def _change(
+        self, key: ReplicaKey | ComparedKey | GrantedKey, value: bytes, now_ns: int
+    ) -> str | None:
         """Why rows could not be appended to a replica, or a note could not be made; or None."""
         if self.refused is not None:
             return DISK_FAILED
-        if isinstance(key, ComparedKey):
+        if not isinstance(key, ReplicaKey):
+            is_limit = isinstance(key, GrantedKey)
+            name = self._granted_name(key.node) if is_limit else _note_name(key.node)
             try:
-                self.store.put_note(_note_name(key.node), value)
+                self.store.put_note(name, value)
             except StoreError as error:
                 return self._failed(error)
             return None
@@ -204,6 +215,8 @@ class StoreDisk:
                 return encode(self._retain(steady_ns))
             if isinstance(question, FindCompared):
                 return self.store.note(_note_name(question.node)) or encode(Compared())
+            if isinstance(question, FindGranted):
+                return self.store.note(self._granted_name(question.node)) or encode(Granted())
             return encode(self._answers.answer(question))
         except StoreGone as error:
             self._failed(error)

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.units import S_NS
+from shoal.identity.stream_message import Position
 from shoal.kernel.wall import WallClock
 from shoal.protocols.streams.history.behind import Comparisons
 from shoal.protocols.streams.history.commands import (
@@ -20,6 +21,7 @@ from shoal.protocols.streams.history.commands import (
 )
 from shoal.protocols.streams.history.config import StorageConfig, SyncConfig
 from shoal.protocols.streams.history.messages import (
+    EVERYTHING,
     CountKept,
     ReadHeads,
     ReadLast,
@@ -86,8 +88,8 @@ def test_what_offsets_name_and_what_publishers_count_is_as_it_is(pair: Pair) -> 
     assert len(ask(bob, ReadLog(1, STREAM, 0, log, 0, 9)).rows) == 1
     assert len(ask(bob, ReadHeads(1, STREAM, 0)).logs) == 1
     row = bob.store_below.log_read(bob.store_below.log, STREAM, 0, 0, 1).rows[0].id
-    here = row.timestamp_ms, row.sequence
-    counted = CountKept(1, STREAM, 0, row.publisher, row.chain, here, here)  # type: ignore[arg-type]
+    here = Position(row.timestamp_ms, row.sequence)
+    counted = CountKept(1, STREAM, 0, row.publisher, row.chain, here, here)
     assert ask(bob, counted).count == 1
 
 
@@ -314,7 +316,7 @@ HOUR_NS = 3600 * S_NS
 def compared(wall: WallClock) -> Comparisons:
     """Alice was compared at 100 s, by the monotonic clock."""
     comparisons = Comparisons(wall)
-    comparisons.compared(ALICE, {STREAM: 100 * S_NS})
+    comparisons.compared(ALICE, {STREAM: (100 * S_NS, EVERYTHING)})
     return comparisons
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
@@ -32,7 +33,8 @@ from shoal.protocols.streams.history.messages import (
     Refused,
 )
 from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import TellHeads
+from shoal.protocols.streams.history.sync_messages import AskHeads, TellHeads
+from shoal.storage.errors import StoreError
 from tests.support.history import LOG, ONE, TWO, Keeper, Library, Refusing, Silent, history
 from tests.support.storage_host import StorageHost, everything
 from tests.support.streams import ALICE, BOB, EVE, NOW_MS, OTHER_STREAM, STREAM
@@ -125,6 +127,106 @@ def test_it_knows_that_after_a_restart_too(tmp_path: Path) -> None:
     assert answer.rows == before.rows
     assert bob.time_ns // MS_NS - 10_000 < until_ms(answer) < EVERYTHING
     bob.close()
+
+
+# What the other one knows of that
+
+
+def may_claim(host: StorageHost, until_ms: int) -> bool:
+    """Whether this node knows that Bob may speak for it up to then."""
+    return host.sync.unaware(STREAM, until_ms - LATE_MS) == (BOB,)
+
+
+HOUR_NS = 3600 * S_NS
+
+
+@pytest.mark.parametrize("alice_ns", [-HOUR_NS, -30 * S_NS, 0, HOUR_NS, 720 * HOUR_NS])
+@pytest.mark.parametrize("bob_ns", [-HOUR_NS, -30 * S_NS, 0, HOUR_NS, 720 * HOUR_NS])
+def test_it_knows_of_every_claim_whatever_the_clocks_say(
+    alice_ns: int, bob_ns: int, pair: Pair
+) -> None:
+    alice, bob = pair.hosts[ALICE], pair.hosts[BOB]
+    for host, wrong_ns in ((alice, alice_ns), (bob, bob_ns)):
+        host.advance(100 * S_NS)
+        host.sync.wall.set(wrong_ns, host.time_ns)
+        host.storage.wall.set(wrong_ns, host.time_ns)
+        host.advance(100 * S_NS)
+    pair.connect(ALICE, BOB)
+    pair.run(5)
+    claimed_ms = bob.sync.replicas(STREAM, bob.time_ns)[0].until_ms
+    assert claimed_ms > 0
+    assert may_claim(alice, claimed_ms)
+    pair.disconnect(ALICE, BOB)
+    for host in (alice, bob):  # the clocks are right again
+        host.sync.wall.set(0, host.time_ns)
+        host.advance(100 * S_NS)
+    claimed_ms = bob.sync.replicas(STREAM, bob.time_ns)[0].until_ms
+    assert may_claim(alice, claimed_ms)
+    if min(alice_ns, bob_ns) <= 0:
+        now_ms = alice.time_ns // MS_NS
+        assert not may_claim(alice, now_ms), "one that is right is enough"
+
+
+@pytest.mark.parametrize("quiet_s", [0, 300])
+def test_it_knows_of_them_after_a_restart(quiet_s: int, tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.connect(ALICE, BOB)
+    keep(pair.hosts[ALICE], 1)
+    pair.run(100)
+    claimed_ms = pair.hosts[BOB].sync.replicas(STREAM, pair.hosts[BOB].time_ns)[0].until_ms
+    now_ns = pair.hosts[ALICE].time_ns
+    for host in pair.hosts.values():
+        host.close()
+    alice = StorageHost(ALICE, tmp_path / ALICE.hex(), peers=(ALICE, BOB))
+    alice.advance(now_ns - alice.time_ns + quiet_s * S_NS)
+    alice.command(alice.sync, FollowStream(STREAM))
+    assert may_claim(alice, claimed_ms) is (alice.sync._began_ms >= claimed_ms), "by its start"
+    alice.finish_all()
+    assert may_claim(alice, claimed_ms)
+    assert not may_claim(alice, claimed_ms + 65_000), "Bob was not there any more"
+    alice.close()
+
+
+def test_what_a_restored_store_noted_is_not_believed(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    pair.connect(ALICE, BOB)
+    pair.run(10)
+    now_ns = pair.hosts[ALICE].time_ns
+    pair.hosts[ALICE].store_below.new_log(now_ns)
+    for host in pair.hosts.values():
+        host.close()
+    alice = StorageHost(ALICE, tmp_path / ALICE.hex(), peers=(ALICE, BOB))
+    alice.sync._followed.since_ns = now_ns + 300 * S_NS
+    alice.command(alice.sync, FollowStream(STREAM))
+    alice.finish_all()
+    assert may_claim(alice, now_ns // MS_NS + 200_000)
+    alice.close()
+
+
+def test_a_stranger_may_claim_nothing_by_time(pair: Pair) -> None:
+    alice = pair.hosts[ALICE]
+    alice.link_opened(EVE)
+    alice.received(EVE, AskHeads(1, (STREAM,), 0, alice.time_ns // MS_NS))
+    alice.finish_all()
+    (told,) = alice.said(EVE)
+    assert told.until_ms == 0
+
+
+def test_no_time_is_granted_that_the_disk_may_forget(tmp_path: Path) -> None:
+    """Its limit cannot be written: what may be claimed stands still there."""
+    pair = Pair(tmp_path)
+    pair.connect(ALICE, BOB)
+    pair.run(5)
+    alice, bob = pair.hosts[ALICE], pair.hosts[BOB]
+    limit_ms = alice.sync._limit_ms[BOB]
+    assert limit_ms is not None
+    with mock.patch.object(alice.store_below, "put_note", side_effect=StoreError("full")):
+        pair.run(200)
+    assert bob.sync.replicas(STREAM, bob.time_ns)[0].until_ms == limit_ms
+    pair.run(20)
+    assert bob.sync.replicas(STREAM, bob.time_ns)[0].until_ms > limit_ms + 100_000
+    for host in pair.hosts.values():
+        host.close()
 
 
 def test_of_one_that_it_never_met_it_says_nothing(pair: Pair) -> None:

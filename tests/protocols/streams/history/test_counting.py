@@ -20,7 +20,7 @@ from shoal.protocols.streams.history.commands import (
 from shoal.protocols.streams.history.kept import read_kept
 from shoal.protocols.streams.history.messages import Counted, CountKept
 from shoal.protocols.streams.history.storage_node import KeepMessage
-from tests.support.history import Keeper, Library, Refusing, Silent, history
+from tests.support.history import TWO, Keeper, Library, Refusing, Silent, history
 from tests.support.storage_host import StorageHost
 from tests.support.streams import ALICE, ME, STREAM
 
@@ -46,6 +46,20 @@ def test_the_first_that_has_all_is_enough() -> None:
     library.advance(60 * S_NS)
     assert len(told(library)) == 1, "whoever is late changes nothing"
     assert library.client._jobs == {}
+
+
+def test_late_ones_count_once_nobody_may_claim_to_be_complete_without_them() -> None:
+    one, two = Keeper(MESSAGES), Keeper(MESSAGES[:20])
+    one.unaware = (TWO,)
+    library = Library(one, two)
+    count(library)
+    assert told(library) == [CountedDurable("count", 20, (TWO,))]
+    library.keepers[TWO] = Keeper(MESSAGES)
+    count(library)
+    assert told(library)[1:] == [CountedDurable("count", 20)]
+    library.keepers[TWO] = Refusing("not-kept")
+    count(library)
+    assert told(library)[2:] == [CountedDurable("count", 20)]
 
 
 def test_else_it_is_whoever_has_most() -> None:

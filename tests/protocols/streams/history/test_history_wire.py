@@ -99,7 +99,7 @@ EXAMPLES: dict[str, Any] = {
     "count-kept": CountKept(
         18, STREAM, 2, ALICE, "c0ffee", Position(NOW_MS, 0), Position(NOW_MS, 9)
     ),
-    "counted": Counted(19, 500),
+    "counted": Counted(19, 500, (BOB,)),
     "rows": Rows(6, (SIGNED, SIGNED + b"2"), CURSOR, (Heard(BOB, NOW_MS),), NOW_NS, True),
     "last-rows": Rows(6, (), None),
     "log-rows": LogRows(
@@ -113,15 +113,16 @@ EXAMPLES: dict[str, Any] = {
         True,
     ),
     "heads": Heads(8, LOG, (Head(LOG, 1, 0), Head(OTHER_LOG, 5, 9))),
-    "kept": Kept(INT63_MAX),
+    "kept": Kept(INT63_MAX, (ALICE, BOB)),
     "refused": Refused(10, "busy"),
-    "ask-heads": AskHeads(11, (STREAM, StreamId("straße")), 7),
+    "ask-heads": AskHeads(11, (STREAM, StreamId("straße")), 7, NOW_MS),
     "tell-heads": TellHeads(
         12,
         LOG,
         (PlaceHeads(STREAM, 1, NOW_MS, (Head(LOG, 1, 2), Head(OTHER_LOG, 3, 4))),),
         True,
         (1,),
+        NOW_MS,
     ),
     "ask-rows": AskRows(13, STREAM, 1, OTHER_LOG, 6, NOW_NS, 500),
     "tell-rows": TellRows(14, (NAME,), 7, 8),
@@ -129,7 +130,7 @@ EXAMPLES: dict[str, Any] = {
     "tell-messages": TellMessages(16, (SeqMessage(7, SIGNED),)),
     "ask-streams": AskStreams(18, LOG, 256),
     "tell-streams": TellStreams(19, OTHER_LOG, (STREAM, StreamId("straße")), 512, True),
-    "sync-refused": SyncRefused(17, "not-kept"),
+    "sync-refused": SyncRefused(17, "not-kept", NOW_MS),
 }
 
 logs = st.binary(min_size=16, max_size=16)
@@ -352,7 +353,7 @@ def test_an_earlier_version_does_not_know_of_nodes_that_are_behind(name: str) ->
 
 
 def test_a_later_version_may_say_more() -> None:
-    assert CODEC.decode(array(9, 1, "more", {"of": "it"})) == Kept(1)
+    assert CODEC.decode(array(9, 1, (), "more", {"of": "it"})) == Kept(1)
 
 
 @given(st.integers(0, 30), st.binary(max_size=200), st.integers(0, 9))

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.base.ids import INT63_MAX
+from shoal.base.ids import INT63_MAX, NodeId, short_node_id
 from shoal.base.units import S_NS
 from shoal.identity.stream_message import Position, decode_body
 from shoal.protocols.streams.history.commands import (
     FAILED,
+    LATE,
     NO_STORAGE,
     KeepDurably,
     KeepFailed,
@@ -63,6 +64,63 @@ def test_a_message_is_kept_when_so_many_said_so(copies: int) -> None:
     assert one.kept == two.kept == [MESSAGES[0]], "all of them are told"
     assert library.rejected == [], "whoever is slower has done nothing wrong"
     assert library.client._jobs == {}
+
+
+# A late message
+
+
+def unaware(keeper: Keeper, *nodes: NodeId) -> Keeper:
+    keeper.unaware = nodes
+    return keeper
+
+
+@pytest.mark.parametrize("two", [None, Silent(), Refusing("busy"), Refusing("not-served")])
+def test_a_late_message_is_not_kept_while_one_may_claim_to_be_complete_without_it(
+    two: Keeper | None,
+) -> None:
+    library = Library(unaware(Keeper(), TWO), two)
+    keep(library)
+    assert told(library) == []
+    library.advance(60 * S_NS)
+    (failed,) = told(library)
+    assert (failed.reason, failed.refused) == (LATE, False)
+    assert failed.problem.startswith(f"{short_node_id(TWO)}: ")
+    assert failed.problem.count(":") == 1, "only that one is named"
+    assert library.client._jobs == {}
+
+
+@pytest.mark.parametrize(
+    "two", [Keeper(), unaware(Keeper(), ONE), Refusing("not-kept"), unaware(Keeper(), CAROL)]
+)
+def test_it_is_kept_once_that_one_has_it_or_keeps_nothing(two: Keeper) -> None:
+    library = Library(unaware(Keeper(), TWO), two)
+    keep(library)
+    assert [type(event) for event in told(library)] == [KeptDurably]
+    assert library.client._jobs == {}
+
+
+def test_one_that_does_not_speak_for_all_who_have_it_claims_nothing() -> None:
+    library = Library(unaware(Keeper(), TWO, CAROL), unaware(Keeper(), ONE))
+    keep(library)
+    assert told(library) == [KeptDurably("keep 0", 2)]
+
+
+def test_one_that_this_node_has_never_heard_of_is_named() -> None:
+    library = Library(unaware(Keeper(), CAROL), unaware(Keeper(), CAROL))
+    keep(library)
+    (failed,) = told(library)
+    assert failed.reason == LATE
+    assert failed.problem == f"{short_node_id(CAROL)}: not-named"
+    assert library.client._jobs == {}
+
+
+def test_a_late_message_is_kept_when_the_other_one_is_back() -> None:
+    library = Library(unaware(Keeper(), TWO), Refusing("busy"))
+    keep(library)
+    assert told(library) == []
+    library.keepers[TWO] = Keeper()
+    library.advance(5 * S_NS)
+    assert told(library) == [KeptDurably("keep 0", 2)]
 
 
 def test_one_that_is_away_does_not_hold_it_up() -> None:

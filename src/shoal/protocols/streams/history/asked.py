@@ -10,7 +10,7 @@ import msgspec
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity.stream_message import Position
 from shoal.kernel.effects import Load, Store
-from shoal.protocols.streams.history.messages import ReadLast, ReadLog, ReadRange
+from shoal.protocols.streams.history.messages import CountKept, ReadLast, ReadLog, ReadRange
 
 
 class AskingPeer(msgspec.Struct, eq=False):
@@ -36,8 +36,8 @@ class Asked(msgspec.Struct, eq=False):
     peer: NodeId
     entry: AskingPeer
     request: int
-    question: ReadRange | ReadLast | ReadLog | None = None
-    """If its answer says whether it is complete."""
+    question: ReadRange | ReadLast | ReadLog | CountKept | None = None
+    """If its answer says something of other storage nodes, too."""
     since_ns: int = 0
     """A comparison that began then or later will do."""
 

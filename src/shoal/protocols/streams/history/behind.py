@@ -79,13 +79,15 @@ class Comparisons:
         self._wall = wall
         self._moments: dict[NodeId, dict[StreamId, _Moment]] = {}
 
-    def compared(self, node: NodeId, at_ns: Mapping[StreamId, int]) -> None:
-        """Nothing is missing here of what a node had of these streams at these times."""
+    def compared(self, node: NodeId, at: Mapping[StreamId, tuple[int, int]]) -> None:
+        """Nothing is missing here of what a node had of these streams at these times; and up to
+        which time of day, in milliseconds, the node lets us say so."""
         known = self._moments.setdefault(node, {})
-        for stream, moment_ns in at_ns.items():
+        for stream, (moment_ns, until_ms) in at.items():
             before = known.get(stream)
             if before is None or before.at_ns < moment_ns:
-                known[stream] = _Moment(moment_ns, self._wall.earliest(moment_ns))
+                time_ns = min(self._wall.earliest(moment_ns), until_ms * MS_NS)
+                known[stream] = _Moment(moment_ns, time_ns)
 
     def at_ns(self, node: NodeId, stream: StreamId) -> int:
         """When that was last so; 0 if it never was."""

@@ -80,7 +80,8 @@ class CountDurable(msgspec.Struct, frozen=True, gc=False):
     begin: Position
     end: Position
     wanted: int
-    """All of them: the first storage node that has so many is answer enough."""
+    """All of them: the first storage node that has so many is answer enough, unless some were
+    late."""
 
 
 class HistoryRow(msgspec.Struct, frozen=True, gc=False):
@@ -106,6 +107,7 @@ NO_SUCH_LOG = "no-such-log"
 EXPIRED = "expired"  # the log begins later by now
 BEYOND = "beyond"  # the log ends before the offset, at all that have it
 INCOMPLETE = "incomplete"  # there may be more at storage nodes that were not heard
+LATE = "late"  # a message is on disk, and a storage node may claim to be complete without it
 FAILED = "failed"  # storage nodes are named, but could not, or did not, give what was asked for
 
 
@@ -146,6 +148,9 @@ class CountedDurable(msgspec.Struct, frozen=True, gc=False):
 
     token: Hashable
     count: int
+    unaware: tuple[NodeId, ...] = ()
+    """Storage nodes that do not have all of them, and may claim to be complete all the same: some
+    were late."""
 
 
 class KeepFailed(msgspec.Struct, frozen=True, gc=False):

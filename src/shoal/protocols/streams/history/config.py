@@ -148,6 +148,10 @@ class SyncConfig(msgspec.Struct, frozen=True):
     penalties_max: int = 1_000
     """Logs that are not asked of some peer for a while."""
 
+    granted_ahead_ns: int = 60 * S_NS
+    """Up to when a peer may speak for us, at most, is on disk so much ahead, so that it is known
+    after a restart: half a minute before that time comes it is written anew."""
+
 
 class ClientConfig(msgspec.Struct, frozen=True):
     """Settings of whoever reads history, or has messages kept."""

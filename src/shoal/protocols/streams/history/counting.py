@@ -16,6 +16,7 @@ from shoal.protocols.streams.history.commands import (
     CountedDurable,
     KeepFailed,
 )
+from shoal.protocols.streams.history.keeping import NOT_KEPT, Confirmed
 from shoal.protocols.streams.history.messages import Counted, CountKept, Refused
 
 
@@ -30,6 +31,7 @@ class Counting:
         self._desk = desk
         self._waiting = 0
         self._most: int | None = None
+        self._confirmed = Confirmed()
         self._said: dict[NodeId, str] = {}
 
     @property
@@ -65,7 +67,9 @@ class Counting:
         if isinstance(answer, Counted):
             self._most = max(self._most or 0, answer.count)
             if answer.count >= self._command.wanted:
-                return self._end()
+                self._confirmed.add(peer, answer.unaware)
+                if not self._unaware():
+                    return self._end()
             return self._heard()
         if isinstance(answer, Refused):
             return self.failed(peer, answer.reason)
@@ -80,6 +84,10 @@ class Counting:
         """There is no second round."""
         return []
 
+    def _unaware(self) -> tuple[NodeId, ...]:
+        nothing = [node for node, word in self._said.items() if word == NOT_KEPT]
+        return self._confirmed.unaware(nothing)
+
     def _heard(self) -> list[Effect]:
         self._waiting -= 1
         if self._waiting:
@@ -89,6 +97,6 @@ class Counting:
     def _end(self) -> list[Effect]:
         self.over = True
         if self._most is not None:
-            return [Notify(CountedDurable(self._token, self._most))]
+            return [Notify(CountedDurable(self._token, self._most, self._unaware()))]
         said = ", ".join(f"{short_node_id(node)}: {word}" for node, word in self._said.items())
         return [Notify(KeepFailed(self._token, FAILED, said))]

@@ -78,6 +78,18 @@ class Compared(msgspec.Struct, frozen=True, array_like=True, tag=61, gc=False):
     at_ns: tuple[tuple[Count, tuple[WireStreamId, ...]], ...] = ()
 
 
+class FindGranted(msgspec.Struct, frozen=True, array_like=True, tag=62, gc=False):
+    """Asked by the own node: up to when may a peer speak for our log, at most?"""
+
+    node: WireNodeId
+
+
+class Granted(msgspec.Struct, frozen=True, array_like=True, tag=63, gc=False):
+    """The answer, and what is stored; None if it was not noted for this log."""
+
+    until_ms: Count | None = None
+
+
 class FindLast(msgspec.Struct, frozen=True, array_like=True, tag=44, gc=False):
     """A ReadLast that goes on: so many are still to be found, before this place. One question is
     looked into for one transaction at a time, so that others have their turn."""
@@ -130,6 +142,7 @@ DiskQuestion: TypeAlias = (
     | Retain
     | FindLast
     | FindCompared
+    | FindGranted
     | FindMissing
     | FindDamaged
 )
@@ -148,6 +161,7 @@ DiskAnswer: TypeAlias = (
     | Retained
     | FindLast
     | Compared
+    | Granted
     | Missing
     | DamagedRows
     | None
@@ -186,6 +200,12 @@ class ComparedKey(msgspec.Struct, frozen=True, array_like=True, tag=53, gc=False
     node: WireNodeId
 
 
+class GrantedKey(msgspec.Struct, frozen=True, array_like=True, tag=54, gc=False):
+    """The value is a Granted: up to when this peer may speak for our log, at most."""
+
+    node: WireNodeId
+
+
 class KeptRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A row of another node's log; without its message if that is held."""
 
@@ -219,7 +239,7 @@ NOT_HELD = "not-held"
 _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[DiskQuestion] = msgspec.msgpack.Decoder(DiskQuestion)
 _answers: msgspec.msgpack.Decoder[DiskAnswer] = msgspec.msgpack.Decoder(DiskAnswer)
-_DiskKey: TypeAlias = MessageKey | ReplicaKey | MendKey | ComparedKey
+_DiskKey: TypeAlias = MessageKey | ReplicaKey | MendKey | ComparedKey | GrantedKey
 _keys: msgspec.msgpack.Decoder[_DiskKey] = msgspec.msgpack.Decoder(_DiskKey)
 _changes = msgspec.msgpack.Decoder(ReplicaChange)
 

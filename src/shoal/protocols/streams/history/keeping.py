@@ -1,9 +1,13 @@
 """A message that must be kept: said to all storage nodes of its stream, until enough of them say
-that they have it on disk."""
+that they have it on disk.
+
+A late message may come to a storage node when others have already been told that they have all of
+its time. Until these have it, too, they could claim to be complete without it: it is not kept yet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from typing import Any
 
 from shoal.base.ids import NodeId, StreamId, short_node_id
@@ -13,6 +17,7 @@ from shoal.kernel.records import Rejected
 from shoal.protocols.streams.desk import Desk
 from shoal.protocols.streams.history.commands import (
     FAILED,
+    LATE,
     KeepDurably,
     KeepFailed,
     KeptDurably,
@@ -20,7 +25,32 @@ from shoal.protocols.streams.history.commands import (
 from shoal.protocols.streams.history.config import ClientConfig
 from shoal.protocols.streams.history.messages import Keep, Kept, Refused
 
+NOT_KEPT = "not-kept"
+NOT_NAMED = "not-named"  # by the tracker, or by our settings
 FOR_GOOD = ("bad-signature", "conflict", "malformed", "no-permission")
+
+
+class Confirmed:
+    """The storage nodes that have a message on disk."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[NodeId, None] = {}
+        self._unaware: dict[NodeId, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def add(self, node: NodeId, unaware: Sequence[NodeId]) -> None:
+        """One more; these others may speak for it without the message."""
+        if self._nodes:  # one that does not speak for all of them claims nothing without it
+            self._unaware = {one: None for one in self._unaware if one in unaware}
+        else:
+            self._unaware = dict.fromkeys(unaware)
+        self._nodes[node] = None
+
+    def unaware(self, besides: Container[NodeId] = ()) -> tuple[NodeId, ...]:
+        """Those that may claim to be complete, and have not confirmed the message."""
+        return tuple([n for n in self._unaware if n not in self._nodes and n not in besides])
 
 
 class Keeping:
@@ -40,7 +70,7 @@ class Keeping:
         self._asked: list[int] = []  # in this round
         self._waiting = 0  # questions of it without an answer
         self._rounds = 0
-        self._kept = 0
+        self._confirmed = Confirmed()
 
     @property
     def stream(self) -> StreamId:
@@ -62,13 +92,8 @@ class Keeping:
         """A storage node said something."""
         if isinstance(answer, Kept):
             del self._open[peer]
-            self._kept += 1
-            if self._kept == self._command.copies:
-                self.over = True
-                for request in self._asked:  # a slow node must not make us hold what others keep
-                    self._desk.drop(request)
-                return [Notify(KeptDurably(self._token, self._kept))]
-            return self._heard()
+            self._confirmed.add(peer, answer.unaware)
+            return self._kept() or self._heard()
         if isinstance(answer, Refused):
             return self._silent(peer, answer.reason)
         return [Rejected(peer, "history-another-answer"), *self._silent(peer, "another-answer")]
@@ -81,20 +106,40 @@ class Keeping:
         """The pause between two rounds is over."""
         return self._ask_all()
 
+    def _kept(self) -> list[Effect]:
+        """Told once enough of them have it."""
+        if len(self._confirmed) < self._command.copies or self._unaware():
+            return []
+        self.over = True
+        for request in self._asked:  # a slow node must not make us hold what others keep
+            self._desk.drop(request)
+        return [Notify(KeptDurably(self._token, len(self._confirmed)))]
+
+    def _unaware(self) -> tuple[NodeId, ...]:
+        # One that keeps nothing of the stream tells readers so.
+        nothing = [node for node, word in self._said.items() if word == NOT_KEPT]
+        return self._confirmed.unaware(nothing)
+
     def _silent(self, peer: NodeId, reason: str) -> list[Effect]:
         self._said[peer] = reason
-        return self._heard()
+        return self._kept() or self._heard()
 
     def _heard(self) -> list[Effect]:
         self._waiting -= 1
         if self._waiting:
             return []
-        if self._rounds < self._config.rounds:
+        if self._open and self._rounds < self._config.rounds:
             return [SetTimer(("retry", self.id), self._config.retry_ns)]
         said = ", ".join(f"{short_node_id(node)}: {word}" for node, word in self._said.items())
-        problem = f"{self._kept} of {self._command.copies} copies ({said})"
+        kept, copies = len(self._confirmed), self._command.copies
+        if kept >= copies:
+            each = [
+                f"{short_node_id(node)}: {self._said.get(node, NOT_NAMED)}"
+                for node in self._unaware()
+            ]
+            return self._fail(LATE, ", ".join(each))
         refused = all(word in FOR_GOOD for word in self._said.values())
-        return self._fail(FAILED, problem, refused=refused)
+        return self._fail(FAILED, f"{kept} of {copies} copies ({said})", refused=refused)
 
     def _ask_all(self) -> list[Effect]:
         self._rounds += 1

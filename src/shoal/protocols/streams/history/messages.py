@@ -133,6 +133,10 @@ class Heard(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """That time; 0 if the two were never compared, EVERYTHING if it is as late as was asked for."""
 
 
+Unaware = Annotated[tuple[WireNodeId, ...], Meta(max_length=STORAGE_NODES_MAX)]
+"""Other storage nodes of the stream that may say, without the message, that they have all that this
+one had of its time: it came so late."""
+
 Heards = Annotated[tuple[Heard, ...], Meta(max_length=STORAGE_NODES_MAX)]
 
 
@@ -197,6 +201,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     """The message survives a crash of this storage node from now on."""
 
     request: Count
+    unaware: Unaware = ()
 
 
 class Counted(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
@@ -204,6 +209,8 @@ class Counted(msgspec.Struct, frozen=True, array_like=True, tag=12, gc=False):
 
     request: Count
     count: Count
+    unaware: Unaware = ()
+    """As of Kept, for the oldest of them."""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=10, gc=False):

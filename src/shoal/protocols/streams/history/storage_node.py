@@ -83,6 +83,7 @@ from shoal.protocols.streams.history.messages import (
     EVERYTHING,
     QUESTIONS,
     CompareStream,
+    Counted,
     CountKept,
     Cursor,
     Heard,
@@ -150,12 +151,14 @@ class StorageNode:
         holds: Callable[[StreamId], bool] | None = None,
         replicas: Callable[[StreamId, int], tuple[Replica, ...]] = lambda stream, now_ns: (),
         is_unserved: Callable[[StreamId], bool] = lambda stream: False,
+        unaware: Callable[[StreamId, int], tuple[NodeId, ...]] = lambda stream, timestamp_ms: (),
     ) -> None:
         """Without a table, everybody may read and publish: there is no registry. `missed` hears of
         streams of which the disk did not take a message, `took` of messages that it took. Trackers
         are believed that there is a stream. `holds` says which of the streams that may be kept this
         node has heard of: all of them, unless it is given. `is_unserved` says whether rows of any
-        other one are on the disk."""
+        other one are on the disk. `unaware` names the other storage nodes of a stream that may
+        speak for this one, up to a message time, without a message that it takes now."""
         self.node = node
         self.config = config or StorageConfig()
         self.stored = 0
@@ -173,6 +176,7 @@ class StorageNode:
         self._holds = keeps if holds is None else holds
         self._replicas = replicas
         self._is_unserved = is_unserved
+        self._unaware = unaware
         self._comparing: dict[StreamId, list[Asked]] = {}  # questions that wait for it
         self.wall = WallClock() if access is None else access.wall
         self._took = took
@@ -272,7 +276,9 @@ class StorageNode:
         wants_whole = isinstance(question, ReadRange | ReadLast) and question.whole
         if wants_whole and self._is_behind(question.stream, now_ns):
             return effects + self._answer(asked, Refused(asked.request, BEHIND))
-        if isinstance(question, ReadRange | ReadLast | ReadLog):
+        if isinstance(question, CountKept):
+            asked.question = question
+        elif isinstance(question, ReadRange | ReadLast | ReadLog):
             asked.question = question
             asked.since_ns = question.since_ns if 0 < question.since_ns <= now_ns else now_ns
         # Publishers count what of their own is kept, and need not be subscribers.
@@ -290,8 +296,13 @@ class StorageNode:
         answer = decode_answer(value)
         if isinstance(answer, FindLast) and self._peers.get(asked.peer) is asked.entry:
             return [Load(value, asked)]  # behind what others have asked meanwhile
-        if isinstance(answer, Rows | LogRows) and asked.question is not None:
-            return self._vouch(asked, asked.question, answer)
+        question = asked.question
+        if isinstance(question, CountKept):
+            if isinstance(answer, Counted):
+                unaware = self._unaware(question.stream, question.begin.timestamp_ms)
+                answer = msgspec.structs.replace(answer, unaware=unaware)
+        elif question is not None and isinstance(answer, Rows | LogRows):
+            return self._vouch(asked, question, answer)
         return self._answer(asked, answer)
 
     # What an answer says of other storage nodes
@@ -515,7 +526,10 @@ class StorageNode:
         self._took(keeping.id)
         self.gaps.stored(keeping.id, keeping.previous, self._now_ns)
         asked = keeping.asked
-        return [] if asked is None else self._answer(asked, Kept(asked.request))
+        if asked is None:
+            return []
+        unaware = self._unaware(keeping.id.stream, keeping.id.timestamp_ms)
+        return self._answer(asked, Kept(asked.request, unaware))
 
     def _store_failed(self, token: Any, reason: str) -> list[Effect]:
         keeping: ToKeep = token

@@ -29,6 +29,7 @@ import msgspec
 
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.units import MS_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import (
     CancelTimer,
@@ -57,13 +58,17 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.records import Rejected
 from shoal.kernel.wall import WallClock
+from shoal.protocols.streams.config import STORAGE_NODES_MAX
 from shoal.protocols.streams.history.behind import Behind, Comparisons
-from shoal.protocols.streams.history.config import SyncConfig
+from shoal.protocols.streams.history.config import LATE_MS, SyncConfig
 from shoal.protocols.streams.history.disk import (
     DISK_FAILED,
     Compared,
     ComparedKey,
     FindCompared,
+    FindGranted,
+    Granted,
+    GrantedKey,
     decode_answer,
     encode,
 )
@@ -148,12 +153,26 @@ class _Answering(msgspec.Struct, eq=False):
     peer: NodeId
     request: int
     untold: tuple[int, ...] = ()
+    until_ms: int = 0
 
 
 class _Finding(msgspec.Struct, eq=False):
     """The token of a Load of what was noted of a peer."""
 
     peer: NodeId
+
+
+class _FindingGranted(msgspec.Struct, eq=False):
+    """The token of a Load of up to when a peer may speak for us, at most."""
+
+    peer: NodeId
+
+
+class _NotingGranted(msgspec.Struct, eq=False):
+    """The token of a Store of it."""
+
+    peer: NodeId
+    until_ms: int
 
 
 class _Noting(msgspec.Struct, eq=False):
@@ -198,6 +217,12 @@ class StorageSync:
         self._followed = Followed(self.config, self.wall)
         self._behind = Behind(self.config)
         self._comparisons = Comparisons(self.wall)
+        self._granted_ms: dict[NodeId, int] = {}  # up to when each may speak for us, at most
+        self._granted_most_ms = 0  # the latest of these
+        # On disk: none of these is later. None: nothing is on disk; not there: that is not known.
+        self._limit_ms: dict[NodeId, int | None] = {}
+        self._noting: dict[NodeId, None] = {}  # such limits, on their way to the disk
+        self._remembered: dict[NodeId, None] = {}  # they were on disk at our start
         self._noted_ns: dict[NodeId, int] = {}  # when comparisons were last written to disk
         self._wanted: dict[NodeId, dict[StreamId, None]] = {}  # to be compared at once
         self._tried_ns: dict[tuple[NodeId, StreamId], int] = {}  # in vain
@@ -214,7 +239,7 @@ class StorageSync:
                 return self._compare(wanted, now_ns)
             case MessageReceived(peer, message):
                 if isinstance(message, SYNC_QUESTIONS):
-                    return self._question(peer, message)
+                    return self._question(peer, message, now_ns)
                 return self._answered(peer, message, now_ns)
             case Loaded(token, value) if token is OWN_HEADS:
                 return self._looked_at_own(value)
@@ -224,6 +249,16 @@ class StorageSync:
                 self._found(peer, value, now_ns)
                 return []
             case Stored(_Noting()) | StoreFailed(_Noting()):
+                return []
+            case Loaded(_FindingGranted(peer), value):
+                self._found_granted(peer, value)
+                return []
+            case Stored(_NotingGranted(peer, until_ms)):
+                self._limit_ms[peer] = until_ms
+                self._noting.pop(peer, None)
+                return []
+            case StoreFailed(_NotingGranted(peer)):
+                self._noting.pop(peer, None)
                 return []
             case Loaded() | Verified() | Stored() | StoreFailed():
                 return self._worked(event, now_ns)
@@ -300,6 +335,20 @@ class StorageSync:
             ]
         )
 
+    def unaware(self, stream: StreamId, timestamp_ms: int) -> tuple[NodeId, ...]:
+        """The other storage nodes of a stream that may say that they have all that we had of this
+        message time, whatever we take from now on."""
+        until_ms = timestamp_ms + LATE_MS
+        if until_ms > max(self._granted_most_ms, self._began_ms):
+            return ()  # as for all messages that are not late
+        return tuple(
+            [
+                contact.node
+                for contact in self._peers_of(stream)
+                if contact.node != self.node and self._may_speak_ms(contact.node) >= until_ms
+            ]
+        )[:STORAGE_NODES_MAX]
+
     def progress(self) -> tuple[Progress, ...]:
         """How far this node is with each other storage node."""
         found = []
@@ -336,7 +385,7 @@ class StorageSync:
                 continue
             if node not in peers:
                 peers[node] = Peer(contact, {})
-                effects.append(Load(encode(FindCompared(node)), _Finding(node)))
+                effects.extend(self._find(node))
                 effects.append(OpenLink(contact, PURPOSE))
             elif peers[node].linked and node not in self._rounds:
                 effects.append(self._poll_soon(node))
@@ -363,7 +412,7 @@ class StorageSync:
                 continue
             if contact.node not in peers:
                 peers[contact.node] = Peer(contact, {})
-                effects.append(Load(encode(FindCompared(contact.node)), _Finding(contact.node)))
+                effects.extend(self._find(contact.node))
                 effects.append(OpenLink(contact, PURPOSE))
             peers[contact.node].named = True
         return effects
@@ -541,6 +590,34 @@ class StorageSync:
 
     # What is known after a restart
 
+    def _find(self, node: NodeId) -> list[Effect]:
+        """What was noted of a peer?"""
+        return [
+            Load(encode(FindCompared(node)), _Finding(node)),
+            Load(encode(FindGranted(node)), _FindingGranted(node)),
+        ]
+
+    def _found_granted(self, node: NodeId, value: bytes | None) -> None:
+        note = None if value is None else decode_answer(value)
+        if not isinstance(note, Granted) or node in self._limit_ms:
+            return
+        self._limit_ms[node] = note.until_ms
+        if note.until_ms is not None:
+            self._remembered[node] = None
+            self._granted_ms[node] = note.until_ms
+            self._granted_most_ms = max(self._granted_most_ms, note.until_ms)
+
+    def _limit(self, node: NodeId, time_ms: int) -> list[Effect]:
+        """The disk knows ahead of time up to when a peer may speak for us."""
+        ahead_ms = self.config.granted_ahead_ns // MS_NS
+        limit_ms = self._limit_ms[node] or 0
+        if node in self._noting or limit_ms - time_ms > ahead_ms // 2:
+            return []
+        until_ms = max(limit_ms, time_ms + ahead_ms)
+        self._noting[node] = None
+        work = _NotingGranted(node, until_ms)
+        return [Store(encode(GrantedKey(node)), encode(Granted(until_ms)), work)]
+
     def _found(self, node: NodeId, value: bytes | None, now_ns: int) -> None:
         note = None if value is None else decode_answer(value)
         if isinstance(note, Compared):
@@ -597,8 +674,9 @@ class StorageSync:
 
     # Questions of others
 
-    def _question(self, node: NodeId, question: Any) -> list[Effect]:
+    def _question(self, node: NodeId, question: Any, now_ns: int) -> list[Effect]:
         """Whoever asks is answered, unless it takes permissions to read."""
+        until_ms, noted = 0, list[Effect]()
         if self._answering.get(node, 0) >= self.config.answers_in_flight_max:
             return _refuse(node, question.request, "busy")
         untold: tuple[int, ...] = ()
@@ -610,6 +688,7 @@ class StorageSync:
         elif isinstance(question, AskHeads) and self.replaced:
             return _refuse(node, question.request, REPLACED)
         elif isinstance(question, AskHeads):
+            until_ms, noted = self._grant(node, question.time_ms, now_ns)
             asked = question.streams
             kept = tuple([s for s in asked if self._is_for(s, node)])
             if kept:
@@ -621,10 +700,36 @@ class StorageSync:
         else:
             kept = (question.stream,) if self._is_for(question.stream, node) else ()
         if not kept and not isinstance(question, AskStreams):
-            return _refuse(node, question.request, NOT_KEPT)
+            return [*_refuse(node, question.request, NOT_KEPT, until_ms), *noted]
         self._answering[node] = self._answering.get(node, 0) + 1
-        work = Load(encode(question), _Answering(node, question.request, untold))
-        return [work, *self._back(node)]
+        work = Load(encode(question), _Answering(node, question.request, untold, until_ms))
+        return [work, *noted, *self._back(node)]
+
+    def _grant(self, node: NodeId, time_ms: int, now_ns: int) -> tuple[int, list[Effect]]:
+        """Up to which time of day a peer that asks now may speak for us, once it has what we have.
+        From then on we know that it may: neither its clock nor ours has to be right."""
+        if node not in self._followed.peers or not time_ms:
+            return 0, []
+        if node not in self._limit_ms:
+            return 0, [Load(encode(FindGranted(node)), _FindingGranted(node))]
+        limit_ms = self._limit_ms[node]
+        time_ms = max(0, min(time_ms, self.wall.earliest(now_ns) // MS_NS))
+        granted_ms = time_ms if limit_ms is None else min(time_ms, limit_ms)
+        self._granted_ms[node] = max(granted_ms, self._granted_ms.get(node, 0))
+        self._granted_most_ms = max(self._granted_most_ms, granted_ms)
+        return granted_ms, self._limit(node, time_ms)
+
+    def _may_speak_ms(self, node: NodeId) -> int:
+        """Up to when a peer may speak for us, at most."""
+        granted_ms = self._granted_ms.get(node, 0)
+        if node in self._remembered:
+            return granted_ms
+        return max(granted_ms, self._began_ms)  # what it was told before is not known
+
+    @property
+    def _began_ms(self) -> int:
+        """When this node started, as the clock says now."""
+        return self.wall.read(self._followed.since_ns) // MS_NS
 
     def _back(self, node: NodeId) -> list[Effect]:
         """A peer that was away asks: its link is up."""
@@ -652,11 +757,14 @@ class StorageSync:
         answer = SyncRefused(asked.request, DISK_FAILED) if value is None else decode_answer(value)
         if isinstance(answer, TellHeads) and asked.untold:
             answer = msgspec.structs.replace(answer, untold=asked.untold)
+        if isinstance(answer, TellHeads):
+            answer = msgspec.structs.replace(answer, until_ms=asked.until_ms)
         if isinstance(answer, TellStreams):
             streams = tuple([s for s in answer.streams if self._is_named_for(s, asked.peer)])
             answer = msgspec.structs.replace(answer, streams=streams)
         return [Send(answer, (asked.peer,))]
 
 
-def _refuse(node: NodeId, request: int, reason: str) -> list[Effect]:
-    return [Rejected(node, "sync-" + reason), Send(SyncRefused(request, reason), (node,))]
+def _refuse(node: NodeId, request: int, reason: str, until_ms: int = 0) -> list[Effect]:
+    refused = SyncRefused(request, reason, until_ms)
+    return [Rejected(node, "sync-" + reason), Send(refused, (node,))]

@@ -35,6 +35,8 @@ class AskHeads(msgspec.Struct, frozen=True, array_like=True, tag=20, gc=False):
     request: Count
     streams: Annotated[tuple[WireStreamId, ...], Meta(min_length=1, max_length=POLLED_STREAMS_MAX)]
     from_partition: Partition
+    time_ms: Count = 0
+    """The time of day, as the asking node tells it."""
 
 
 class PlaceHeads(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -57,6 +59,9 @@ class TellHeads(msgspec.Struct, frozen=True, array_like=True, tag=21, gc=False):
     untold: Annotated[tuple[Count, ...], Meta(max_length=POLLED_STREAMS_MAX)] = ()
     """Which of the streams asked for, by their numbers in the question, are left out because the
     asking node may not know: of all others without a place nothing is held."""
+    until_ms: Count = 0
+    """Once the asking node has all of this, it may say so up to this time of day, and no further:
+    from now on the answering node has a message that is a minute older confirmed by both."""
 
 
 class AskRows(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False):
@@ -141,6 +146,8 @@ class SyncRefused(msgspec.Struct, frozen=True, array_like=True, tag=26, gc=False
 
     request: Count
     reason: Reason
+    until_ms: Count = 0
+    """As of TellHeads, if nothing is kept."""
 
 
 SYNC_QUESTIONS = (AskHeads, AskRows, AskMessages, AskStreams)

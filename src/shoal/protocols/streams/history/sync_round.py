@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from shoal.base.errors import MalformedMessage
 from shoal.base.ids import KEYS_PARTITION, StreamId
+from shoal.base.units import MS_NS
 from shoal.kernel.effects import CancelTimer, Effect, Load, Send, SetTimer, Store, Verify
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.history.disk import (
@@ -105,7 +106,8 @@ class Round:
         self._storing = 0  # the last seq of what is being stored
         self._now_ns = 0
         self._heads_ns = 0  # when heads were last asked for
-        self._since_ns: dict[StreamId, int] = {}  # when they were first, of each stream
+        # When they were first, of each stream, and up to when the peer lets us speak for it.
+        self._since: dict[StreamId, tuple[int, int]] = {}
         self._following: dict[StreamId, int] = {}  # the peer's own logs that we are behind in
         self._short: dict[StreamId, None] = {}
 
@@ -115,12 +117,13 @@ class Round:
         return tuple([s for s in self.streams[: self._spot[0]] if s not in self.left])
 
     @property
-    def compared(self) -> dict[StreamId, int]:
-        """Streams of which we have all that the peer had, by the time when it was asked."""
+    def compared(self) -> dict[StreamId, tuple[int, int]]:
+        """Streams of which we have all that the peer had, by the time when it was asked; and up to
+        which time of day, in milliseconds, it lets us say so."""
         return {
-            stream: self._since_ns[stream]
+            stream: self._since[stream]
             for stream in self.streams[: self._spot[0]]
-            if stream in self._since_ns
+            if stream in self._since
             and stream not in self._short
             and not self._following.get(stream)
         }
@@ -167,7 +170,7 @@ class Round:
                 case TellMessages(), _:
                     effects.extend(self._messages(message))
                 case _:
-                    effects.extend(self._refused(asked, message.reason))
+                    effects.extend(self._refused(asked, message.reason, message.until_ms))
         except Lie as lie:
             effects.extend(self._lied(str(lie)))
         return effects
@@ -255,7 +258,8 @@ class Round:
         if not streams:
             self.done = True
             return []
-        return self._ask(AskHeads(self.peer.request + 1, streams, self._spot[1]))
+        time_ms = max(0, self._followed.wall.earliest(self._now_ns) // MS_NS)
+        return self._ask(AskHeads(self.peer.request + 1, streams, self._spot[1], time_ms))
 
     def _ask(self, question: Question) -> list[Effect]:
         self.peer.request = question.request
@@ -313,7 +317,7 @@ class Round:
         if end < begin:
             raise Lie("no-heads")
         for stream in streams[: end[0] + 1]:
-            self._since_ns.setdefault(stream, self._heads_ns)
+            self._since.setdefault(stream, (self._heads_ns, told.until_ms))
         ours = {(place.stream, place.partition): place for place in held.places}
         effects: list[Effect] = []
         for place in told.places:
@@ -476,7 +480,7 @@ class Round:
         self._followed.penalise(self.peer, tail.key, self._now_ns)
         return [counted, *(self._drop_tail() if self.page is None else self._next())]
 
-    def _refused(self, asked: Question | None, reason: str) -> list[Effect]:
+    def _refused(self, asked: Question | None, reason: str, until_ms: int) -> list[Effect]:
         if self._mending:
             return self._next()  # it has no copy of our log, or not of this stream
         if isinstance(asked, AskRows | AskMessages):
@@ -489,7 +493,7 @@ class Round:
             self.nothing_kept = not self._told_some
             if self._is_open:  # or it may not want to say what it holds
                 for stream in self._asked_streams():
-                    self._since_ns.setdefault(stream, self._heads_ns)
+                    self._since.setdefault(stream, (self._heads_ns, until_ms))
             self._spot = (self._spot[0] + len(self._asked_streams()), 0)
             return self._next()
         self.done = True
