@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import socket
@@ -14,10 +15,14 @@ from time import time_ns
 
 import pytest
 
+from shoal.base.errors import HistoryUnavailable
+from shoal.base.ids import MessageId, StreamId
 from shoal.base.units import S_NS
 from shoal.cli.doctor import machine
 from shoal.cli.doctor.network import chain_age, clock_of, pinned_clocks
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
+from shoal.identity.stream_message import Body, encode_body
+from shoal.node.unkept import UnkeptMessages
 from shoal.registry.chain import Block
 from tests.cli.test_app import ends
 from tests.node.network import network_of, open_tracker, run
@@ -233,3 +238,37 @@ def test_the_clock_is_compared_with_trackers_and_storage_nodes(
         assert await pinned_clocks(network) is None, "nobody answers"
 
     run(main())
+
+
+def test_messages_that_no_storage_node_has_confirmed_are_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = PrivateKey.generate(SeededEntropy("unkept"))
+    cost = ScryptCost(n=2, r=1, p=1)
+    entropy = SeededEntropy("doctor")
+    create_keystore(Path("node.key"), key, "", entropy, cost=cost, allow_empty_passphrase=True)
+    Path("shoal.toml").write_text('[node]\nkey = "node.key"\n')
+    _, found = examine(capsys)
+    assert "unkept messages" not in found
+    id = MessageId(StreamId("0xowner/s"), 0, 1_767_225_600_000, 0, key.address, "c")
+    body = encode_body(Body(id, None, 0, b"late"))
+
+    async def add() -> None:
+        waiting = UnkeptMessages(never_kept)
+        waiting.open(folder / "node.key.unkept")
+        assert waiting.add(id, key.sign(body) + body, 1)
+        await waiting.close()
+
+    asyncio.run(add())
+    before = Path("node.key.unkept").read_bytes()
+    _, found = examine(capsys)
+    told = found["unkept messages"]
+    assert told["state"] == "warning"
+    assert told["found"].startswith("1 in ")
+    assert "the oldest of 2026-01-01 00:00:00 UTC" in told["found"]
+    assert "take them off" in told["remedy"]
+    assert Path("node.key.unkept").read_bytes() == before
+
+
+async def never_kept(stream: StreamId, signed: bytes, copies: int) -> None:
+    raise HistoryUnavailable("no storage node answers")

@@ -69,6 +69,12 @@ class UnkeptMessage(msgspec.Struct, frozen=True):
     copies: int
 
 
+def read_unkept(path: Path) -> list[UnkeptMessage]:
+    """What waits in a file, which stays as it is: its node may run."""
+    data, line = path.read_bytes(), _LINE % UNKEPT_FORMAT
+    return _messages(_records(data, len(line))[0]) if data.startswith(line) else []
+
+
 class UnkeptMessages:
     """Those of one node."""
 
@@ -247,22 +253,12 @@ class _File:
             self.path.replace(aside)
             log.error("%s holds no messages of this version: it is %s now", self.path, aside)
             return []
-        found: dict[bytes, UnkeptMessage] = {}
         records, lost_bytes = _records(data, len(line))
         if lost_bytes:
             self._say_lost(data, lost_bytes)
-        for record in records:
-            kind, rest = record[:1], record[1:]
-            if kind == _REMOVE:
-                found.pop(rest, None)
-            elif kind == _ADD and rest:
-                try:
-                    id = decode_body(rest[1:]).id
-                except MalformedMessage:
-                    continue  # no record of ours, whatever its checksum says
-                found[_digest(rest[1:])] = UnkeptMessage(id, rest[1:], rest[0])
-        self._rewrite = list(found.values())  # what was cut off at the end, or removed, goes
-        return list(found.values())
+        found = _messages(records)
+        self._rewrite = list(found)  # what was cut off at the end, or removed, goes
+        return found
 
     def _say_lost(self, data: bytes, lost_bytes: int) -> None:
         """A crash costs what was being written, which its publisher was not told is on disk; a
@@ -372,6 +368,22 @@ def _records(data: bytes, at: int) -> tuple[list[bytes], int]:
             lost_bytes += min(end, len(data)) - at
         at = end
     return found, lost_bytes
+
+
+def _messages(records: list[bytes]) -> list[UnkeptMessage]:
+    """Those that were added and not removed."""
+    found: dict[bytes, UnkeptMessage] = {}
+    for record in records:
+        kind, rest = record[:1], record[1:]
+        if kind == _REMOVE:
+            found.pop(rest, None)
+        elif kind == _ADD and rest:
+            try:
+                id = decode_body(rest[1:]).id
+            except MalformedMessage:
+                continue  # no record of ours, whatever its checksum says
+            found[_digest(rest[1:])] = UnkeptMessage(id, rest[1:], rest[0])
+    return list(found.values())
 
 
 def _digest(signed: bytes) -> bytes:

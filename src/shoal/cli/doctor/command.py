@@ -90,6 +90,9 @@ async def _findings(config: Path) -> AsyncIterator[Finding]:
         yield registry
     for finding in examine.folders(network):
         yield finding
+    waiting = examine.unkept(network)
+    if waiting is not None:
+        yield waiting
     kept = examine.store(network)
     if kept is not None:
         yield kept

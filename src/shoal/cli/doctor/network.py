@@ -10,6 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 import msgspec
@@ -24,6 +25,7 @@ from shoal.kernel.contact import Contact
 from shoal.node.credentials import key_of
 from shoal.node.network_file import GatewaySection, NetworkFile
 from shoal.node.session_file import read_session
+from shoal.node.unkept import read_unkept, unkept_path
 from shoal.protocols.streams.config import NodeConfig
 from shoal.protocols.streams.messages import AskTime, TellTime
 from shoal.protocols.streams.peer_clocks import ClockConfig, median
@@ -321,6 +323,32 @@ def store(network: NetworkFile) -> Finding | None:
             "run `shoal storage verify`, stop the node, and run `shoal storage repair`",
         )
     return ok("store", f"the newest {rows} rows in {folder} can be read")
+
+
+def unkept(network: NetworkFile) -> Finding | None:
+    """Durable messages of this node's key that are not acknowledged."""
+    if network.node.key is None:
+        return None
+    path = unkept_path(network.path(network.node.key))
+    try:
+        waiting = read_unkept(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return problem(
+            "unkept messages", f"{path} cannot be read: {error}", f"run `chmod 600 {path}`"
+        )
+    if not waiting:
+        return None
+    oldest = min(message.id.timestamp_ms for message in waiting)
+    since = datetime.fromtimestamp(oldest / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return warning(
+        "unkept messages",
+        f"{len(waiting)} in {path}, the oldest of {since}: durable messages that storage nodes have"
+        " not confirmed, or not all that have to",
+        "start the storage nodes that do not answer, or, if they are gone for good, take them off"
+        " their streams: the messages are handed in while a node or a command runs under this key",
+    )
 
 
 def folders(network: NetworkFile) -> Iterator[Finding]:

@@ -21,7 +21,8 @@ FUTURE_NS = 60 * S_NS
 LATE_MS = 60_000
 """A message may come to a storage node this long after its timestamp: publishers' clocks may be so
 far behind, and a publisher tries for twelve seconds. So two nodes that were compared at a time have
-the same messages up to this long before it, whatever came to one of them since."""
+the same messages up to this long before it, but for those that came later still: each of these is
+acknowledged once nobody can claim to be complete without it."""
 
 
 class StorageConfig(msgspec.Struct, frozen=True):
