@@ -490,6 +490,7 @@ class StorageSync:
             self._has_damage,
             streams,
             is_open=not self._closed,
+            is_wanted=lambda: node in self._wanted,
         )
         self._rounds[node] = round
         return self._moved(round, round.begin(now_ns), now_ns)

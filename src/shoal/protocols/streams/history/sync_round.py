@@ -72,8 +72,10 @@ class Round:
         streams: tuple[StreamId, ...] | None = None,
         *,
         is_open: bool = False,
+        is_wanted: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Of all streams of the peer, unless some are named. Open: whoever asks is told."""
+        """Of all streams of the peer, unless some are named. Open: whoever asks is told.
+        `is_wanted` says whether a reader waits for the end of this round."""
         self.peer = peer
         self.full = streams is None
         self.done = False
@@ -92,6 +94,8 @@ class Round:
         self._permits = permits
         self._config = followed.config
         self._is_open = is_open
+        self._is_wanted = is_wanted
+        self._copied_some = False
         self.streams = tuple(peer.streams) if streams is None else streams
         # That may be asked for still; a reader waits for no list.
         self._list_pages = followed.config.listed_pages_max if self.full else 0
@@ -215,6 +219,7 @@ class Round:
         page = self.page
         assert page is not None
         tail = page.tail
+        self._copied_some = True
         self.replicated += self._storing - max(tail.held_last, page.rows[0].seq - 1)
         tail.held_last, tail.held = self._storing, True
         if tail.held_last < tail.target:
@@ -246,6 +251,8 @@ class Round:
         if self.page is not None:
             self._followed.logs.pop(self.page.tail.key, None)
             self.page = None
+        if self.full and self._copied_some and self._is_wanted():
+            self._put_off_copies()
         if self.tails:
             return self._ask(self.tails[0].ask(self.peer.request + 1, self._config.rows_max))
         streams = self._asked_streams()
@@ -260,6 +267,14 @@ class Round:
             return []
         time_ms = max(0, self._followed.wall.earliest(self._now_ns) // MS_NS)
         return self._ask(AskHeads(self.peer.request + 1, streams, self._spot[1], time_ms))
+
+    def _put_off_copies(self) -> None:
+        """A reader waits. Logs of others that the peer has copies of go on in the next round: all
+        of their messages are in its own log, too."""
+        put_off = [tail for tail in self.tails if not tail.owned]
+        for tail in put_off:
+            self._followed.logs.pop(tail.key, None)
+        self.tails = deque([tail for tail in self.tails if tail.owned])
 
     def _ask(self, question: Question) -> list[Effect]:
         self.peer.request = question.request
