@@ -54,18 +54,20 @@ class StoredGaps:
                 return
             if begin <= number <= last:
                 return  # it came twice, as many
+        if self._looked_for:
+            self._found(id)
+        is_newest = run is None or number > run[1]
+        if before is None:
+            if is_newest:
+                self._begin_run(chain, number)
+            return
         if id in self._recent or id in self._older:
             return
-        self._found(id)
         self._remember(id)
-        if run is None or number > run[1]:
+        if is_newest:
             if run is not None:
                 self._remember(MessageId(id.stream, id.partition, *run[1], id.publisher, id.chain))
-            self._runs[chain] = (number, number)
-            if len(self._runs) > self._config.chains_max:
-                del self._runs[next(iter(self._runs))]
-        if before is None:
-            return
+            self._begin_run(chain, number)
         lacks = MessageId(id.stream, id.partition, *before, id.publisher, id.chain)
         if lacks in self._recent or lacks in self._older or lacks in self._looked_for:
             return
@@ -77,6 +79,11 @@ class StoredGaps:
     def _found(self, id: MessageId) -> None:
         self._looked_for.pop(id, None)
         self._missing.pop(id, None)
+
+    def _begin_run(self, chain: _Chain, number: _Number) -> None:
+        self._runs[chain] = (number, number)
+        if len(self._runs) > self._config.chains_max:
+            del self._runs[next(iter(self._runs))]
 
     def _remember(self, id: MessageId) -> None:
         self._recent[id] = None
