@@ -44,22 +44,18 @@ class StoredGaps:
         """A message is on disk: is the one before it, too?"""
         chain = (id.stream, id.partition, id.publisher, id.chain)
         number, run = (id.timestamp_ms, id.sequence), self._runs.get(chain)
-        before = None if previous is None else (previous.timestamp_ms, previous.sequence)
-        if run is not None:
-            begin, last = run
-            if before == last and number > last:  # in order, as most
-                self._runs[chain] = (begin, number)
-                if self._looked_for:
-                    self._found(id)
-                return
-            if begin <= number <= last:
-                return  # it came twice, as many
+        if run is not None and run[0] <= number <= run[1]:
+            return  # it came twice, as many
         if self._looked_for:
             self._found(id)
         is_newest = run is None or number > run[1]
-        if before is None:
+        if previous is None:
             if is_newest:
                 self._begin_run(chain, number)
+            return
+        before = (previous.timestamp_ms, previous.sequence)
+        if is_newest and run is not None and before == run[1]:  # in order, as most
+            self._runs[chain] = (run[0], number)
             return
         if id in self._recent or id in self._older:
             return
