@@ -25,15 +25,15 @@ def test_rows_have_one_digest_however_tasks_divide_them() -> None:
     random.Random(1).shuffle(rows)
     parts = [RowsDigest(), RowsDigest(), RowsDigest()]
     for number, row in enumerate(rows):
-        parts[number % 3].add(row)
+        parts[number % 3].add([row])
     whole = RowsDigest()
     for row in sorted(rows):
-        whole.add(row)
+        whole.add([row])
     assert sum(part.rows for part in parts) == whole.rows == 52
     assert shown_digest(sum(part.total for part in parts)) == shown_digest(whole.total)
     once = RowsDigest()
     for row in set(rows):
-        once.add(row)
+        once.add([row])
     assert shown_digest(once.total) != shown_digest(whole.total)
 
 

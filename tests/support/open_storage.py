@@ -131,7 +131,7 @@ class OpenStorage:
             lambda stream: True,
             is_behind=sync.is_behind,
             missed=sync.missed,
-            took=sync.stored,
+            took=lambda id: sync.stored((id.stream, id.partition)),
             is_tracker=lambda peer: peer in {tracker.id for tracker in self.trackers},
         )
         return [*self._make_node(key, node), storage, sync]

@@ -74,7 +74,7 @@ class StorageHost(FakeHost):
             access,
             self.sync.is_behind,
             self.sync.missed,
-            self.sync.stored,
+            lambda id: self.sync.stored((id.stream, id.partition)),
             lambda peer: peer in trackers,
             lambda stream: stream in kept,
             quota,

@@ -96,6 +96,7 @@ class StorageRole:
             has_damage=lambda: len(self.store.damage) > 0,
             is_unserved=self._unserved.__contains__,
         )
+        self._took_copy = self.sync.stored  # for each message: looked up once
         self.drains = section.drain
         """The other storage nodes take over: nothing is kept, or told to readers."""
         self.machine = StorageNode(
@@ -309,10 +310,12 @@ class StorageRole:
         return len(self.streams) - len(self._rowless) + self._others
 
     def _took(self, id: MessageId) -> None:
-        self._rowless.pop(id.stream, None)
-        if id.stream not in self.streams:
-            self._unserved[id.stream] = None  # its room was given away while it was being stored
-        self.sync.stored(id)
+        stream = id.stream
+        if self._rowless:
+            self._rowless.pop(stream, None)
+        if stream not in self.streams:
+            self._unserved[stream] = None  # its room was given away while it was being stored
+        self._took_copy((stream, id.partition))
 
     def replaced(self, problem: str) -> None:
         """A newer session of this node's key runs: store nothing any more, and tell what is held

@@ -38,6 +38,7 @@ class DiskThread:
         self._loop = asyncio.get_running_loop()
         self._queue: deque[DiskRequest] = deque()
         self._more = threading.Condition()
+        self._idle = False  # the thread is about to wait, or waits: only then it must be woken
         self._closing = False
         self._stopped = self._loop.create_future()
         self._thread: threading.Thread | None = None
@@ -49,9 +50,11 @@ class DiskThread:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="shoal-disk")
             self._thread.start()
-        with self._more:
-            self._queue.append((slot, effect))
-            self._more.notify()
+        self._queue.append((slot, effect))
+        if self._idle:
+            with self._more:
+                self._idle = False  # it is woken once, however long it takes
+                self._more.notify()
 
     async def close(self) -> None:
         """Do what is queued, tell nobody of it, and close the disk; no thread is left. Cancelled,
@@ -67,12 +70,9 @@ class DiskThread:
 
     def _run(self) -> None:
         while True:
-            with self._more:
-                while not self._queue and not self._closing:
-                    self._more.wait()
-                batch = self._take()
-            if not batch:
+            if not self._queue and self._wait_for_more():
                 break
+            batch = self._take()
             results = self._work(batch)
             self._tell(self._finished, batch, results)
         try:
@@ -80,6 +80,17 @@ class DiskThread:
         except Exception:
             log.exception("the disk could not be closed")
         self._tell(self._stop)
+
+    def _wait_for_more(self) -> bool:
+        """Whether the disk is being closed, and all that was asked for is done."""
+        with self._more:
+            # First this, then a look at the queue: who asks does it the other way round.
+            self._idle = True
+            while not self._queue and not self._closing:
+                self._more.wait()
+                self._idle = True
+            self._idle = False
+            return not self._queue
 
     def _take(self) -> list[DiskRequest]:
         """The next batch, first in first out."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -12,7 +10,7 @@ import lmdb
 from shoal.identity import Entropy
 from shoal.storage.config import StoreConfig
 from shoal.storage.damage import Damage
-from shoal.storage.errors import RowDamaged, StoreGone
+from shoal.storage.errors import RowDamaged, StoreError, StoreGone
 from shoal.storage.folder import data_file, holds_something
 from shoal.storage.layout import Rotten, Txn
 from shoal.storage.lmdb_file import LmdbFile
@@ -69,13 +67,12 @@ class Database(LmdbFile):
             pages += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
         return pages * self._page_bytes
 
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            with super()._named_errors():
-                yield
-        except Rotten as error:
-            raise RowDamaged(
+    _errors = (lmdb.Error, Rotten)
+
+    def _named(self, error: Exception) -> StoreError:
+        if isinstance(error, Rotten):
+            return RowDamaged(
                 f"{self.file} holds a message that is not as it was written, {error}: run"
                 " `shoal storage repair`, or restore a copy"
-            ) from None
+            )
+        return super()._named(error)

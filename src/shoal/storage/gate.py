@@ -19,17 +19,25 @@ class Gate:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Inside with others of this kind."""
+        self.enter()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def enter(self) -> None:
+        """Go inside with others of this kind: `leave` must follow, whatever happens."""
         with self._changed:
             while self._alone:
                 self._changed.wait()
             self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside -= 1
-                if not self._inside:
-                    self._changed.notify_all()
+
+    def leave(self) -> None:
+        """Inside no more."""
+        with self._changed:
+            self._inside -= 1
+            if not self._inside:
+                self._changed.notify_all()
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -11,10 +11,9 @@ import errno
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import ClassVar, Concatenate, ParamSpec, TypeVar
 
 import lmdb
 
@@ -60,8 +59,10 @@ class LmdbFile(ABC):
         try:
             self._environment = open_environment(folder, config, readonly=readonly)
             try:
-                with self._named_errors():
+                try:
                     self._open_tables(self._environment)
+                except self._errors as error:
+                    raise self._named(error) from error
                 self._name = str(self.file)
                 self._identity = _identity_of(self._name)
             except BaseException:
@@ -85,34 +86,43 @@ class LmdbFile(ABC):
                 if self._lock is not None:
                     self._lock.release()
 
+    # Both are written out, as each message that comes alone is a transaction.
+
     def read(self, work: Callable[Concatenate[Txn, P], T], *args: P.args, **named: P.kwargs) -> T:
         """What work finds in one state of the store."""
-        with self._inside(), self._named_errors(), self._environment.begin() as txn:
-            return work(txn, *args, **named)
+        self._gate.enter()
+        try:
+            self._check_open()
+            with self._environment.begin() as txn:
+                return work(txn, *args, **named)
+        except self._errors as error:
+            raise self._named(error) from error
+        finally:
+            self._gate.leave()
 
     def write(self, work: Callable[Concatenate[Txn, P], T], *args: P.args, **named: P.kwargs) -> T:
         """What work does, all of it durable; an exception undoes all of it."""
         while True:
+            self._gate.enter()
             try:
-                with (
-                    self._inside(),
-                    self._named_errors(),
-                    self._environment.begin(write=True) as txn,
-                ):
+                self._check_open()
+                with self._environment.begin(write=True) as txn:
                     self._writes += 1
                     if not self._writes % READERS_CHECKED:
                         self._environment.reader_check()
                     return work(txn, *args, **named)
-            except _MapFull as full:
-                self._grow(full.map_bytes)
+            except lmdb.MapFullError:
+                full_bytes = self._environment.info()["map_size"]
+            except self._errors as error:
+                raise self._named(error) from error
+            finally:
+                self._gate.leave()
+            self._grow(full_bytes)
 
-    @contextmanager
-    def _inside(self) -> Iterator[None]:
-        with self._gate.together():
-            if self._closed:
-                raise UsageError(f"store {self.file.parent} is closed: open it again")
-            self.check_present()
-            yield
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError(f"store {self.file.parent} is closed: open it again")
+        self.check_present()
 
     def check_present(self) -> None:
         """StoreGone if the file that is open here is not the one under its name any more. What is
@@ -131,7 +141,7 @@ class LmdbFile(ABC):
         )
 
     def _grow(self, full_bytes: int) -> None:
-        with self._gate.alone(), self._named_errors():
+        with self._gate.alone():
             if self._closed or self._environment.info()["map_size"] > full_bytes:
                 return  # another thread was here first
             if full_bytes >= self._config.map_bytes_max:
@@ -139,23 +149,24 @@ class LmdbFile(ABC):
                     f"{self.file} has filled its map of {full_bytes} bytes, nothing of this batch"
                     " was stored: raise map_bytes_max, or let retention keep less"
                 )
-            self._environment.set_mapsize(min(2 * full_bytes, self._config.map_bytes_max))
+            try:
+                self._environment.set_mapsize(min(2 * full_bytes, self._config.map_bytes_max))
+            except lmdb.Error as error:
+                raise self._named(error) from error
 
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except lmdb.MapFullError:
-            raise _MapFull(self._environment.info()["map_size"]) from None
-        except _DAMAGE as error:
-            raise StoreDamaged(
+    _errors: ClassVar[tuple[type[Exception], ...]] = (lmdb.Error,)
+    """What `_named` takes."""
+
+    def _named(self, error: Exception) -> StoreError:
+        """The same with the file's name, and what to do."""
+        if isinstance(error, _DAMAGE):
+            return StoreDamaged(
                 f"{self.file} is damaged or failed ({error}): close it and open it again; if that"
                 " fails, restore a copy"
-            ) from error
-        except lmdb.Error as error:
-            raise self._failure(error) from error
+            )
+        return self._failure(error)
 
-    def _failure(self, error: lmdb.Error) -> StoreError:
+    def _failure(self, error: Exception) -> StoreError:
         # A disk that fills up in the middle of a write is told as an input/output error.
         code = getattr(error, "code", 0)  # errors of the binding itself have none
         try:
@@ -178,11 +189,3 @@ def _identity_of(file: str) -> tuple[int, int]:
     """What tells a file from one that comes under the same name."""
     found = os.stat(file)  # a path object takes half as long again
     return found.st_dev, found.st_ino
-
-
-class _MapFull(Exception):
-    """The map was full at this size."""
-
-    def __init__(self, map_bytes: int) -> None:
-        super().__init__(map_bytes)
-        self.map_bytes = map_bytes

@@ -143,8 +143,7 @@ def stage_task(
         chunks = 0
         try:
             for chunk in chunks_of(iterator):
-                for row in chunk:
-                    digest.add(_bytes_of(row))
+                digest.add([_bytes_of(row) for row in chunk])
                 if is_replay:
                     continue  # what was sealed counts: its rows are compared with these
                 request = StageRequest(

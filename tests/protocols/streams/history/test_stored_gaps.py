@@ -86,7 +86,7 @@ def test_what_retention_has_removed_is_no_gap(tmp_path: Path) -> None:
     while host.store_below.retain(now_ns).more:
         pass
     assert host.store_below.info().messages == 0
-    host.storage.gaps._newest.clear()  # as after a restart
+    host.storage.gaps._runs.clear()  # as after a restart
     host.storage.gaps._recent.clear()
     store(host, 10)
     settle(host)

@@ -80,7 +80,10 @@ class CopyLedger:
 
     def stored(self, place: Place) -> None:
         """The disk took a message, which is new, or was known."""
-        self._places.setdefault(place, Copied()).since += 1
+        copied = self._places.get(place)
+        if copied is None:
+            copied = self._places[place] = Copied()
+        copied.since += 1
 
     def unknown(self, stream: StreamId, peer: NodeId) -> None:
         """A peer is to be compared with."""

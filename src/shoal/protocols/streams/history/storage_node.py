@@ -167,6 +167,7 @@ class StorageNode:
         """Messages that retention has removed since the start."""
         self.gaps = StoredGaps(self.config)
         """What is missing in the chains that were stored."""
+        self._chained = self.gaps.stored
         self.replaced = False
         """Another node goes on under our key, and may have what is not here: we speak for nobody,
         and not for that one."""
@@ -521,15 +522,15 @@ class StorageNode:
 
     def _stored(self, token: Any) -> list[Effect]:
         keeping: ToKeep = token
-        self._done(keeping)
+        del self._waiting[keeping]  # as _done: this comes with each message
+        self._waiting_bytes -= len(keeping.signed)
         self.stored += 1
-        self._took(keeping.id)
-        self.gaps.stored(keeping.id, keeping.previous, self._now_ns)
-        asked = keeping.asked
+        id, asked = keeping.id, keeping.asked
+        self._took(id)
+        self._chained(id, keeping.previous, self._now_ns)
         if asked is None:
             return []
-        unaware = self._unaware(keeping.id.stream, keeping.id.timestamp_ms)
-        return self._answer(asked, Kept(asked.request, unaware))
+        return self._answer(asked, Kept(asked.request, self._unaware(id.stream, id.timestamp_ms)))
 
     def _store_failed(self, token: Any, reason: str) -> list[Effect]:
         keeping: ToKeep = token

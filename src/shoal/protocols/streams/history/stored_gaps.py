@@ -16,6 +16,7 @@ from shoal.protocols.streams.history.config import StorageConfig
 from shoal.protocols.streams.history.disk import FindMissing, Missing
 
 _Chain: TypeAlias = tuple[StreamId, int, NodeId, str]
+_Number: TypeAlias = tuple[int, int]  # the timestamp and the sequence of a message
 
 
 class StoredGaps:
@@ -25,8 +26,10 @@ class StoredGaps:
         self.unchecked = 0
         """Predecessors that were not looked for, since there were too many."""
         self._config = config
-        self._newest: dict[_Chain, tuple[int, int]] = {}
-        self._recent: dict[MessageId, None] = {}  # most come twice, and some out of order
+        # The newest messages of each chain that came one after the other: from the first of them to
+        # the last.
+        self._runs: dict[_Chain, tuple[_Number, _Number]] = {}
+        self._recent: dict[MessageId, None] = {}  # what came out of order
         self._older: dict[MessageId, None] = {}  # as many before these
         self._looked_for: dict[MessageId, int] = {}  # since when; those to be looked up next first
         self._missing: dict[MessageId, None] = {}  # of these
@@ -39,24 +42,28 @@ class StoredGaps:
 
     def stored(self, id: MessageId, previous: Position | None, now_ns: int) -> None:
         """A message is on disk: is the one before it, too?"""
-        recent, newest = self._recent, self._newest
         chain = (id.stream, id.partition, id.publisher, id.chain)
-        number, last = (id.timestamp_ms, id.sequence), newest.get(chain)
-        if (last is None or number <= last) and (id in recent or id in self._older):
-            return
-        recent[id] = None
-        if 2 * len(recent) >= self._config.stored_ids_max:
-            self._recent, self._older = {}, recent
+        number, run = (id.timestamp_ms, id.sequence), self._runs.get(chain)
+        if run is not None and run[0] <= number <= run[1]:
+            return  # it came twice, as many
         if self._looked_for:
-            self._looked_for.pop(id, None)
-            self._missing.pop(id, None)
-        before = None if previous is None else (previous.timestamp_ms, previous.sequence)
-        if last is None or number > last:
-            newest[chain] = number
-            if len(newest) > self._config.chains_max:
-                del newest[next(iter(newest))]
-        if before is None or before == last:
-            return  # in order
+            self._found(id)
+        is_newest = run is None or number > run[1]
+        if previous is None:
+            if is_newest:
+                self._begin_run(chain, number)
+            return
+        before = (previous.timestamp_ms, previous.sequence)
+        if is_newest and run is not None and before == run[1]:  # in order, as most
+            self._runs[chain] = (run[0], number)
+            return
+        if id in self._recent or id in self._older:
+            return
+        self._remember(id)
+        if is_newest:
+            if run is not None:
+                self._remember(MessageId(id.stream, id.partition, *run[1], id.publisher, id.chain))
+            self._begin_run(chain, number)
         lacks = MessageId(id.stream, id.partition, *before, id.publisher, id.chain)
         if lacks in self._recent or lacks in self._older or lacks in self._looked_for:
             return
@@ -64,6 +71,20 @@ class StoredGaps:
             self._looked_for[lacks] = now_ns
         else:
             self.unchecked += 1
+
+    def _found(self, id: MessageId) -> None:
+        self._looked_for.pop(id, None)
+        self._missing.pop(id, None)
+
+    def _begin_run(self, chain: _Chain, number: _Number) -> None:
+        self._runs[chain] = (number, number)
+        if len(self._runs) > self._config.chains_max:
+            del self._runs[next(iter(self._runs))]
+
+    def _remember(self, id: MessageId) -> None:
+        self._recent[id] = None
+        if 2 * len(self._recent) >= self._config.stored_ids_max:
+            self._recent, self._older = {}, self._recent
 
     def begin(self, now_ns: int) -> None:
         """Look up all that have had time to come, and those that are missing."""

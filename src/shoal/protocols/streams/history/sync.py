@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import InvariantViolated, UsageError
-from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS
 from shoal.kernel.contact import Contact
 from shoal.kernel.effects import (
@@ -86,6 +86,7 @@ from shoal.protocols.streams.history.sync_messages import (
     TellStreams,
 )
 from shoal.protocols.streams.history.sync_round import Round
+from shoal.protocols.streams.history.tail import Place
 
 PURPOSE = "sync"
 OWN_HEADS = "own-heads"
@@ -298,9 +299,11 @@ class StorageSync:
                 if round is not None:
                     round.left[stream] = None  # it may have begun before
 
-    def stored(self, id: MessageId) -> None:
-        """The own disk took a message that did not come by anti-entropy."""
-        self._followed.copies.stored((id.stream, id.partition))
+    @property
+    def stored(self) -> Callable[[Place], None]:
+        """To be called for each message that the own disk took and that did not come by
+        anti-entropy."""
+        return self._followed.copies.stored
 
     def copies(self) -> CopyCounts:
         """How much of the own log is held by others, too."""
