@@ -33,11 +33,11 @@ from shoal.protocols.streams.history.messages import (
     Refused,
 )
 from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import AskHeads, TellHeads
+from shoal.protocols.streams.history.sync_messages import AskHeads, TellHeads, TellRows
 from shoal.storage.errors import StoreError
 from tests.support.history import LOG, ONE, TWO, Keeper, Library, Refusing, Silent, history
 from tests.support.storage_host import StorageHost, everything
-from tests.support.streams import ALICE, BOB, EVE, NOW_MS, OTHER_STREAM, STREAM
+from tests.support.streams import ALICE, BOB, CAROL, EVE, NOW_MS, OTHER_STREAM, STREAM
 from tests.support.sync_pair import Pair, keep
 
 WHOLE = replace(everything(), whole=True)
@@ -531,3 +531,38 @@ def test_a_question_that_was_lost_is_asked_again() -> None:
     library = Library(Late(MESSAGES), speaking(MESSAGES[:10], 0))
     assert library.read_all(MessageRange()) == MESSAGES
     assert library.ended == [HistoryEnded("read")]
+
+
+def test_a_reader_does_not_wait_for_copies_of_logs_whose_owner_is_gone(tmp_path: Path) -> None:
+    """Their messages are in the log of the one that has the copies, too."""
+    pair = Pair(tmp_path, names=(ALICE, BOB, CAROL))
+    alice, bob, carol = (pair.hosts[name] for name in (ALICE, BOB, CAROL))
+    partitions = range(6)
+    for partition in partitions:
+        keep(carol, 1, partition=partition)
+    pair.connect(ALICE, CAROL)
+    pair.run(5)
+    pair.disconnect(ALICE, CAROL)
+    for host in (alice, bob):
+        host.advance(SyncConfig().owner_patience_ns)
+    held: list[int] = []
+
+    def copies() -> int:
+        return sum(len(pair.rows(BOB, CAROL, partition)) for partition in partitions)
+
+    def ask_meanwhile(question: Any, said: Any) -> Any:
+        if isinstance(said, TellRows) and question.log == carol.store_below.log.bytes:
+            bob.command(bob.sync, CompareStream(STREAM, bob.time_ns))
+        if isinstance(said, TellHeads):
+            held.append(copies())
+        return said
+
+    pair.lies[ALICE] = ask_meanwhile
+    pair.connect(ALICE, BOB)
+    pair.run(1)
+    assert held[0] == 0
+    assert 0 < held[1] < len(partitions), "the reader's turn"
+    pair.run(20)
+    assert copies() == len(partitions), "they come all the same"
+    for host in pair.hosts.values():
+        host.close()
