@@ -157,6 +157,11 @@ def test_storage_and_bootstrap_nodes_are_taken(
             )
             assert node.storage is not None
             assert not node.storage.keeps(STREAM)
+            gone = PeerEntry("0x" + "ef" * 20, (f"ws://127.0.0.1:{free_port()}",))
+            section = DhtSection(bootstrap=(gone,)), SearchSection(bootstrap=(gone,))
+            await node.reload(replace(network, dht=section[0], search=section[1]))
+            await until(lambda: sum(gone.id in problem for problem in node.readiness.problems) == 2)
+            assert not any(nobody.id in problem for problem in node.readiness.problems)
             own = PeerEntry(show_node_id(node.id), node.addresses)
             entry = (PeerEntry(show_node_id(other.id), other.addresses),)
             found = await node.reload(

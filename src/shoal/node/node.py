@@ -298,6 +298,7 @@ class Node(Searching):
             await self.host.issue(parts.topics.dht, MeetDht(contacts))
         if parts.search is not None and network.search_bootstrap != before.search_bootstrap:
             met = tuple(entry.contact() for entry in network.search_bootstrap)
+            parts.search.bootstrap[:] = [contact for contact in met if contact.node != self.id]
             await self.host.issue(parts.search.machine, MeetSearch(met))
         if self.storage is not None and network.storage is not None:
             problem = self.storage.reload(network.storage)

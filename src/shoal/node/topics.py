@@ -109,7 +109,7 @@ class NodeTopics:
         self.author = bytes(key.public.peer_id)
         self._host = host
         self._dht = role.dht
-        self._bootstrap = [contact for contact in role.bootstrap if contact.node != host.node]
+        self._bootstrap = role.bootstrap  # another one after a reload
         self._key = key
         self._ready = asyncio.Event()
         self._questions: dict[_Question, None] = {}
@@ -301,7 +301,7 @@ class NodeTopics:
             raise _closed()
 
     def _alone(self) -> str:
-        peers = [contact.node for contact in self._bootstrap]
+        peers = [c.node for c in self._bootstrap if c.node != self._host.node]
         problems = [self._host.dial_problem(peer) or "no answer" for peer in peers]
         tried = "; ".join(
             [f"{show_node_id(peer)}: {why}" for peer, why in zip(peers, problems, strict=True)]
