@@ -94,19 +94,23 @@ class DiskThread:
 
     def _take(self) -> list[DiskRequest]:
         """The next batch, first in first out."""
+        queue = self._queue
         batch: list[DiskRequest] = []
         stores = loads = size_bytes = 0
-        while self._queue:
-            effect = self._queue[0][1]
+        while queue:
+            request = queue.popleft()
+            effect = request[1]
             if isinstance(effect, Load):
                 loads += 1
             else:
                 stores += 1
-                size_bytes += len(effect.value or b"")
+                if effect.value is not None:
+                    size_bytes += len(effect.value)
             over = stores > BATCH_STORES_MAX or loads > BATCH_LOADS_MAX
             if batch and (over or size_bytes > BATCH_BYTES_MAX):
+                queue.appendleft(request)
                 break
-            batch.append(self._queue.popleft())
+            batch.append(request)
         return batch
 
     def _work(self, batch: list[DiskRequest]) -> list[DiskResult]:

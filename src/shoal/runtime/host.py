@@ -371,16 +371,12 @@ class RuntimeHost(Host):
 
         self._access.check(stream, who, tell)
 
-    def store(self, slot: int, effect: Store) -> None:
-        self._ask_disk(slot, effect)
-
-    def load(self, slot: int, effect: Load) -> None:
-        self._ask_disk(slot, effect)
-
-    def _ask_disk(self, slot: int, effect: Store | Load) -> None:
+    def store(self, slot: int, effect: Store | Load) -> None:
         if self._disk is None:
             raise UsageError("this node has no disk: no machine of it may use one")
         self._disk.ask(slot, effect)
+
+    load = store
 
     # Observers
 
