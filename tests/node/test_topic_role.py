@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 
+import lmdb
 import msgspec
 import pytest
 
@@ -17,7 +18,7 @@ from shoal.node.network_file import DhtSection, NodeSection, TopicsSection
 from shoal.node.topic_role import TopicRole
 from shoal.protocols.dht.config import K
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.storage.errors import StoreError, StoreInUse
+from shoal.storage.errors import StoreDamaged, StoreError, StoreInUse
 from tests.node.network import run
 from tests.node.storage import StorageTown, until_stored, until_taken_in
 from tests.node.topics import TopicTown, in_town, payloads, take
@@ -151,6 +152,40 @@ def test_a_folder_has_one_node_at_a_time_and_no_other_ever(tmp_path: Path) -> No
                 await stack.enter_async_context(
                     Node.open(network, entropy=SeededEntropy("another"))
                 )
+
+    run(main())
+
+
+@pytest.mark.parametrize("key", [b"s", b"t"])
+def test_a_damaged_folder_is_not_taken_for_a_new_one(tmp_path: Path, key: bytes) -> None:
+    town = TopicTown(tmp_path, "one")
+    folder = tmp_path / "one-topics"
+
+    async def main() -> None:
+        network = msgspec.structs.replace(
+            town.network("one", disk=True), topics=TopicsSection(folder=str(folder))
+        )
+        entropy = SeededEntropy("one")
+        async with Node.open(network, entropy=entropy) as one:
+            topic = await one.create_topic("news")
+            await topic.publish(b"kept")
+        with lmdb.open(str(folder), max_dbs=8) as file:
+            values = file.open_db(b"key-values")
+            with file.begin(write=True) as txn, txn.cursor(values) as cursor:
+                assert cursor.set_range(b"topics\0" + key)
+                found, value = cursor.item()
+                assert found.startswith(b"topics\0" + key)
+                cursor.put(found, bytes([*value[:-1], value[-1] ^ 1]))
+        with pytest.raises(StoreDamaged, match="not as it was written: restore a copy"):
+            async with Node.open(network, entropy=SeededEntropy("one")):
+                raise AssertionError("never reached")
+        with lmdb.open(str(folder), max_dbs=8) as file:  # it is not locked
+            values = file.open_db(b"key-values")
+            with file.begin(write=True) as txn:
+                txn.put(found, value, db=values)
+        async with Node.open(network, entropy=SeededEntropy("one")) as one:
+            events = [event async for event in (await one.topic(topic.cid)).read()]
+            assert payloads(events) == [b"kept"]
 
     run(main())
 

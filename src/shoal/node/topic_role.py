@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
+from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey
 from shoal.kernel.codec import Codec
@@ -20,7 +22,7 @@ from shoal.node.network_file import DhtSection, NetworkFile, TopicsSection
 from shoal.protocols.dht.config import DhtConfig, K
 from shoal.protocols.dht.node import DhtNode
 from shoal.protocols.dht.wire import DhtCodec
-from shoal.protocols.topics.archive import RESTORED
+from shoal.protocols.topics.archive import RESTORED, check_archive
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.protocols.topics.head_records import judge_topics
 from shoal.protocols.topics.node import TopicNode
@@ -50,7 +52,7 @@ class TopicRole:
         self._file: KeyValueFile | None = None
         self._disk: KeyValueDisk | None = None
         if network.topics is not None:
-            self._file = KeyValueFile(network.path(network.topics.folder), key.address)
+            self._file = _opened(network.path(network.topics.folder), key.address)
             if self._file.restored:
                 log.warning(
                     "%s is a copy: before this node publishes in a topic again it looks for what"
@@ -79,6 +81,17 @@ class TopicRole:
         slot = machines.index(self.machine)
         self._disk = KeyValueDisk(self._file, {slot: SPACE})
         return {slot: self._disk}
+
+
+def _opened(folder: Path, owner: NodeId) -> KeyValueFile:
+    """The file, if what all of it depends on can be read; StoreError if not."""
+    file = KeyValueFile(folder, owner)
+    try:
+        check_archive(lambda key: file.get(space_key(SPACE, key)))
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def _dht_config(section: DhtSection, listen: Sequence[str]) -> DhtConfig:

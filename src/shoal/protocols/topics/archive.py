@@ -60,6 +60,17 @@ _numbers = msgspec.msgpack.Decoder(_Numbers)
 _gaps = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
+def check_archive(get: Callable[[bytes], bytes | None]) -> None:
+    """Read what all else depends on: the topics that there are, and the numbers of events. `get`
+    raises where that cannot be read. A machine would take such a disk for a new one, and write over
+    what it holds."""
+    for key in (RESTORED, _NUMBERS, _GAPS):
+        get(key)
+    topics = get(_STATE)
+    for id in () if topics is None else _topics.decode(topics):
+        get(_TOPIC + id)
+
+
 class Archive:
     """Reads at the start, then writes."""
 
