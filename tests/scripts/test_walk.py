@@ -142,8 +142,7 @@ def test_a_flow_is_walked_from_end_to_end(flow: str, monkeypatch: pytest.MonkeyP
     result = walked(flow, walks=1, warm_ups=0)
     names = [name.rpartition(".")[2] for stop in result.stops for name in stop.functions]
     first, later = FIRST_AND_LATER[flow]
-    assert names[0] == first
-    assert later in names[1:]
+    assert later in names[names.index(first) + 1 :]  # a timer may come before the first one
     assert result.files.median == len({stop.file for stop in result.stops}) > 10
     assert {counted(f"{SRC}/{stop.file}", f"{SRC}/") for stop in result.stops} == {
         stop.file for stop in result.stops
