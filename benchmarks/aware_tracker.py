@@ -26,7 +26,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS, ns_of_seconds
-from shoal.protocols.streams.aware_policy import AwarePolicy
+from shoal.protocols.streams.topology.aware_policy import AwarePolicy
 from shoal.sim.delays import load_table
 
 JOIN_S = 0.01

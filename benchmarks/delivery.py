@@ -36,9 +36,10 @@ from typing import Any
 import msgspec
 import uvloop
 
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import TrackerSection
 from shoal.identity import PrivateKey, SeededEntropy, verify
 from shoal.node import NetworkFile, Node, Stream, Subscription
-from shoal.node.network_file import TrackerSection, tracker_contact
 
 NODES = 16
 DEGREE = 4

@@ -36,21 +36,21 @@ import msgspec
 import picows
 import uvloop
 
+from shoal.base.ids import Contact
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.inputs import Input
-from shoal.lab.dht import DhtNetwork
 from shoal.protocols.dht.commands import DhtReady, Get, GetDone, Put, PutDone
 from shoal.protocols.dht.config import DhtConfig
+from shoal.protocols.dht.machine import DhtNode
 from shoal.protocols.dht.messages import QUESTIONS
-from shoal.protocols.dht.node import DhtNode
 from shoal.protocols.dht.validators import content_key, judge_content
 from shoal.protocols.dht.wire import DhtCodec
 from shoal.runtime import RuntimeHost
 from shoal.sim import SimNode
 from shoal.transport.port import Credentials
 from shoal.transport.websocket import WebSocketTransport
+from shoal_lab.experiments.dht_network import DhtNetwork
 
 ANY_PORT = "ws://127.0.0.1:0"
 ANSWER_S_MAX = 90.0  # by then every operation has ended

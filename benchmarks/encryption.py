@@ -20,11 +20,9 @@ import msgspec
 
 from shoal.base.ids import StreamId
 from shoal.identity import PrivateKey, SeededEntropy, verify_signed
-from shoal.identity.group_key import GroupKey, Sealer
-from shoal.identity.stream_message import BINARY
-from shoal.identity.wrapped_key import unwrap_key, wrap_key
-from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.streams.publisher import Publisher, Seal
+from shoal.identity.group_key import GroupKey, Sealer, unwrap_key, wrap_key
+from shoal.identity.message_body import BINARY
+from shoal.protocols.streams.signed_message import Publisher, Seal, VerifiedMessage
 
 STREAM = StreamId("0x" + "11" * 20 + "/city/vehicles")
 START_NS = 1_700_000_000_000_000_000

@@ -39,14 +39,14 @@ import picows
 import uvloop
 
 from shoal import Last, NetworkFile, Node
-from shoal.identity import PrivateKey, SeededEntropy, verify
-from shoal.node.network_file import (
+from shoal.config.sections import (
     NodeSection,
     PeerEntry,
     StorageSection,
     StreamSettings,
     TrackerSection,
 )
+from shoal.identity import PrivateKey, SeededEntropy, verify
 
 SPAWN = multiprocessing.get_context("spawn")
 STORAGE = "storage"

@@ -30,8 +30,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from shoal.base.ids import NodeId
-from shoal.protocols.streams.improvement import HOP_MS, Worth, best_swaps
-from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.topology.link_swaps import HOP_MS, Worth, best_swaps
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
 from shoal.sim.delays import load_table
 
 DEGREE = 4

@@ -27,13 +27,15 @@ from unittest.mock import patch
 import msgspec
 
 from shoal.base.ids import NodeId, StreamId
-from shoal.lab.prediction import Prediction, compare
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import NodeSection, TrackerSection
 from shoal.node import NetworkFile, Node, Stream, Subscription
-from shoal.node.network_file import NodeSection, TrackerSection, tracker_contact
-from shoal.protocols.streams.estimate import Estimate, estimate_delays, overlay_of
+from shoal.protocols.streams.tracker.delay_estimate import Estimate, estimate_delays
+from shoal.protocols.streams.tracker.stream_record import overlay_of
 from shoal.runtime import RuntimeHost
 from shoal.sim.delays import RegionDelay, load_table
 from shoal.transport.port import Frame, Link
+from shoal_lab.experiments.streams.figures import Prediction, compare
 
 JITTER_MS = 2.0
 SETTLE_S = 40.0  # seven round trips of each link or more, and the second report

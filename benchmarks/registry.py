@@ -25,11 +25,10 @@ from pathlib import Path
 
 import msgspec
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import Contact, NodeId, StreamId
 from shoal.identity import PrivateKey, SeededEntropy, verify
 from shoal.kernel.access import Permission
-from shoal.kernel.contact import Contact
-from shoal.registry.client import ContractRegistry
+from shoal.registry.contract_registry import ContractRegistry
 from shoal.registry.port import Directory, StreamTerms
 from tests.registry.stage import ADMIN, ALICE, BOB, Stage, anvil_stage, embedded_stage
 

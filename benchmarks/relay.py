@@ -41,15 +41,14 @@ import msgspec
 import picows
 import uvloop
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import Contact, NodeId, StreamId
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.stream_message import BINARY
-from shoal.kernel.contact import Contact
+from shoal.identity.message_body import BINARY
 from shoal.protocols.streams.commands import JoinStream
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
 from shoal.protocols.streams.messages import Flood, Instruction, Join, Open, Ping, Pong, Status
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.publisher import Publisher
-from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.signed_message import Publisher
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.runtime import RuntimeHost
 from shoal.transport.port import Credentials, Frame, Link
@@ -264,7 +263,7 @@ def checks(*, real: bool) -> AbstractContextManager[object]:
     """Signature checks as they are, or a yes to everything: here, and nowhere else."""
     if real:
         return nullcontext()
-    return mock.patch("shoal.runtime.verifier.verify_signed", yes)
+    return mock.patch("shoal.runtime.workers.verify_signed", yes)
 
 
 def yes(signer: NodeId, signed: bytes) -> bool:

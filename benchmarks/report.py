@@ -34,11 +34,11 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from shoal.kernel.tables import run_table_schema
-from shoal.lab.run_files import RunInfo, provenance, write_run
-from shoal.pipeline.reading import find_runs, read_runs
-from shoal.pipeline.session import SessionSettings, spark_session
-from shoal.pipeline.transforms.summary import summarise_runs
+from shoal_lab.report.analysis.deliveries import summarise_runs
+from shoal_lab.runs.run_files import RunInfo, provenance, write_run
+from shoal_lab.runs.run_frames import find_runs, read_runs
+from shoal_lab.runs.run_tables import run_table_schema
+from shoal_spark.session import SessionSettings, spark_session
 
 ROWS = 20_000_000
 RUNS = 16

@@ -25,7 +25,7 @@ from random import Random
 
 import msgspec
 
-from shoal.protocols.search.queries.documents import Document, document_of
+from shoal.protocols.search.queries.document_view import Document, document_of
 from shoal.protocols.search.queries.index import Index
 from shoal.protocols.search.queries.matching import matches
 from shoal.protocols.search.queries.parser import parse

@@ -20,11 +20,11 @@ import msgspec
 
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.kernel.records import ReceivedFirst
-from shoal.lab.collector import quiet_collector
-from shoal.lab.runner import run_scenario
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
 from shoal.protocols.streams.messages import Flood
 from shoal.sim.scheduler import Action
+from shoal_lab.runs.runner import run_scenario
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario, WorkloadSettings
+from shoal_lab.testbed.process_memory import quiet_collector
 
 SIZES = (64, 256, 1024)
 DELIVERIES = 100_000  # per size: about three seconds

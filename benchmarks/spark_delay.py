@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.cli.demo.contents import SPEED, fleet_rules
+from shoal_city.demo.message_source import SPEED, fleet_rules
 
 SECONDS, RATE, NODES = 120, 653.0, 8
 START_S = 300  # Spark starts, and reads what is left at the end, on a busy machine

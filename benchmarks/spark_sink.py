@@ -25,10 +25,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.ids import show_node_id
-from shoal.gateway import Gateway
-from shoal.identity import PrivateKey, SeededEntropy
-from shoal.node import NetworkFile, Node
-from shoal.node.network_file import (
+from shoal.config.sections import (
     GatewaySection,
     NodeSection,
     OutboxSection,
@@ -37,9 +34,11 @@ from shoal.node.network_file import (
     StreamSettings,
     TrackerSection,
 )
-from shoal.pipeline.session import SessionSettings, spark_session
-from shoal.pipeline.sinks.client import OutboxClient
-from shoal.pipeline.sinks.options import parse_options
+from shoal.gateway import Gateway
+from shoal.identity import PrivateKey, SeededEntropy
+from shoal.node import NetworkFile, Node
+from shoal_spark.session import SessionSettings, spark_session
+from shoal_spark.sink import OutboxClient, parse_options
 
 ROWS, ROUNDS, WARM_ROWS = 100_000, 3, 20_000
 VALUE_BYTES = 308  # a city's vehicle message

@@ -30,18 +30,18 @@ from aiohttp import web
 from coincurve.ecdsa import cdata_to_der, deserialize_recoverable, recoverable_convert
 
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
-from shoal.gateway.log import Logs
-from shoal.gateway.routes import Table
+from shoal.gateway.endpoints.storage_log import Logs
+from shoal.gateway.route_table import Table
 from shoal.identity import PrivateKey, SeededEntropy, SystemEntropy
-from shoal.identity.keccak import keccak256
-from shoal.identity.stream_message import JSON, Body, encode_body, split_signed
-from shoal.pipeline.session import SessionSettings, spark_session
-from shoal.pipeline.sources.following import Follower
-from shoal.pipeline.sources.options import parse_options
-from shoal.pipeline.sources.ranges import EVERYTHING, split
-from shoal.pipeline.sources.reading import read_range
-from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.storage.store import Store
+from shoal.identity.message_body import JSON, Body, encode_body, split_signed
+from shoal.identity.signatures import keccak256
+from shoal.protocols.streams.signed_message import VerifiedMessage
+from shoal.storage.message_store.store import Store
+from shoal_spark.session import SessionSettings, spark_session
+from shoal_spark.source.follower import Follower
+from shoal_spark.source.offsets import EVERYTHING, split
+from shoal_spark.source.options import parse_options
+from shoal_spark.source.readers import read_range
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,23 +37,23 @@ import msgspec
 import uvloop
 
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
-from shoal.identity import PrivateKey, SeededEntropy, SystemEntropy
-from shoal.identity.stream_message import Body, encode_body
-from shoal.kernel.effects import Effect
-from shoal.kernel.inputs import Input
-from shoal.node import NetworkFile, Node
-from shoal.node.network_file import (
+from shoal.config.sections import (
     NodeSection,
     PeerEntry,
     StorageSection,
     StreamSettings,
     TrackerSection,
 )
+from shoal.identity import PrivateKey, SeededEntropy, SystemEntropy
+from shoal.identity.message_body import Body, encode_body
+from shoal.kernel.effects import Effect
+from shoal.kernel.inputs import Input
+from shoal.node import NetworkFile, Node
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from shoal.runtime import RuntimeHost
-from shoal.storage.disk import StoreDisk
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_disk import StoreDisk
 
 STREAM = StreamId("0x1111111111111111111111111111111111111111/city/vehicles")
 PUBLISHER = NodeId(bytes(range(20)))

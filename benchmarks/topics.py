@@ -34,9 +34,9 @@ import msgspec
 import uvloop
 
 from shoal.base.ids import show_node_id
+from shoal.config.sections import DhtSection, PeerEntry
 from shoal.identity import PrivateKey, SeededEntropy, verify
 from shoal.node import NetworkFile, Node, PublishedEvent, Topic, TopicSubscription
-from shoal.node.network_file import DhtSection, PeerEntry
 
 NODES = 16
 PAYLOAD_BYTES = 300

@@ -29,14 +29,14 @@ import msgspec
 import uvloop
 
 from shoal.base.ids import NodeId
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import WEBRTC_ADDRESS, NodeSection, TrackerSection, WebRTCSection
 from shoal.identity import PrivateKey, SeededEntropy, verify
 from shoal.node import NetworkFile, Node
-from shoal.node.network_file import NodeSection, TrackerSection, tracker_contact
-from shoal.node.webrtc_section import WEBRTC_ADDRESS, WebRTCSection
 from shoal.transport.endpoint import Endpoint
 from shoal.transport.port import Credentials, Frame, Link
-from shoal.transport.signalling import Receive
 from shoal.transport.webrtc import WebRTCTransport
+from shoal.transport.webrtc_signals import Receive
 from shoal.transport.websocket import WebSocketTransport
 
 DEGREE = 4

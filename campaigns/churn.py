@@ -31,13 +31,13 @@ import msgspec
 from shoal.base.ids import MessageId, NodeId
 from shoal.base.units import S_NS
 from shoal.kernel.records import Delivered, GapAbandoned, InstructionHandled, Published
-from shoal.lab.collector import quiet_collector
-from shoal.lab.large_pages import LargePages
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import STREAMS_SLOT, StreamsNetwork
 from shoal.protocols.streams.commands import LeaveStream, RedundantFeeds
-from shoal.sim.simulation import SimNode, Simulation
+from shoal.sim.host import SimNode
+from shoal.sim.simulation import Simulation
 from shoal.sim.trace import Row
+from shoal_lab.experiments.streams.simulated_network import STREAMS_SLOT, StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
+from shoal_lab.testbed.process_memory import LargePages, quiet_collector
 
 SIZE_BYTES = 300
 JOIN_INTERVAL_MS = 20.0

@@ -37,14 +37,14 @@ import msgspec
 from campaigns.kills import ROOT, Failure
 from scripts.faketime import find_faketime
 from shoal.base.errors import ClockWrong, ShoalError
+from shoal.base.gateway_messages import Fingerprint
 from shoal.base.ids import StreamId, show_node_id
-from shoal.base.outbox_requests import Fingerprint
-from shoal.cli.demo.ports import free_port
+from shoal.config.network_file import NetworkFile
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.stream_message import JSON
-from shoal.node.network_file import NetworkFile
+from shoal.identity.message_body import JSON
 from shoal.node.node import Node
-from shoal.storage.outbox_types import Attempt, ChunkPlace
+from shoal.storage.outbox_file import Attempt, ChunkPlace
+from shoal_lab.testbed.child_process import free_port
 
 MODULE = "campaigns.clock_steps"
 ROLES = ("publisher", "subscriber", "tracker", "storage", "outbox")

@@ -26,11 +26,11 @@ from typing import Literal
 import msgspec
 
 from campaigns.churn import Ledger
-from shoal.lab.collector import quiet_collector
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import StreamsNetwork
 from shoal.sim.delays import load_table
-from shoal.sim.simulation import SimNode
+from shoal.sim.host import SimNode
+from shoal_lab.experiments.streams.simulated_network import StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
+from shoal_lab.testbed.process_memory import quiet_collector
 
 SIZE_BYTES = 300
 JOIN_INTERVAL_MS = 10.0

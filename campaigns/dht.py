@@ -31,10 +31,10 @@ from multiprocessing import get_context
 
 import msgspec
 
-from shoal.lab.dht import DhtNetwork
 from shoal.protocols.dht.config import DhtConfig
-from shoal.protocols.dht.ids import id_of_key
+from shoal.protocols.dht.key_space import id_of_key
 from shoal.protocols.dht.validators import content_key
+from shoal_lab.experiments.dht_network import DhtNetwork
 
 SUCCESS_MIN = 0.999
 MISSED_MAX = 0.01

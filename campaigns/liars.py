@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from shoal.lab.liars import Lie
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import StreamsNetwork
+from shoal_lab.experiments.streams.simulated_network import StreamsNetwork
+from shoal_lab.scenarios.scenario import Lie, NetworkSettings, Scenario
 
 LIES: tuple[Lie, ...] = ("near", "club", "shy")
 JOIN_INTERVAL_MS = 10.0

@@ -27,11 +27,10 @@ from typing import Any
 
 import msgspec
 
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.collector import quiet_collector
-from shoal.lab.experiment import StreamsExperiment
-from shoal.lab.prediction import Prediction
-from shoal.lab.scenario import load_scenario
+from shoal_lab.experiments.streams.delivery import StreamsExperiment
+from shoal_lab.experiments.streams.figures import Prediction
+from shoal_lab.scenarios.scenario import find_scenario, load_scenario
+from shoal_lab.testbed.process_memory import quiet_collector
 
 SIZES = (32, 64, 128, 256, 512, 1024, 2048)
 OVERLAYS = 9

@@ -32,11 +32,12 @@ import msgspec
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import short_node_id
-from shoal.lab.collector import quiet_collector
-from shoal.lab.search.network import SearchNetwork
-from shoal.lab.search.survey import Isolation, Survey, survey
-from shoal.protocols.search.topology.locations import Split
-from shoal.sim.simulation import SimNode, Simulation
+from shoal.protocols.search.circle.locations import Split
+from shoal.sim.host import SimNode
+from shoal.sim.simulation import Simulation
+from shoal_lab.experiments.search.network import SearchNetwork
+from shoal_lab.experiments.search.survey import Isolation, Survey, survey
+from shoal_lab.testbed.process_memory import quiet_collector
 
 JOIN_INTERVAL_S = 0.2
 SETTLE_S = 100.0  # after the last join, and after the churn: nobody waits for anything after it

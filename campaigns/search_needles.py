@@ -10,8 +10,8 @@ from typing import Any, get_args
 import msgspec
 
 from campaigns.search_words import Answered, NodeFigures, Refused, SearchFigures, name_of
-from shoal.lab.topics.figures import PerNode, over_nodes
-from shoal.protocols.search.documents import Life
+from shoal.protocols.search.documents.document import Life
+from shoal_lab.experiments.topics.figures import PerNode, over_nodes
 
 LIVES: tuple[Life, ...] = tuple(life for life in get_args(Life) if life != "instant")
 WORDS = 200  # that all documents share

@@ -49,7 +49,7 @@ from campaigns.search_words import (
 )
 from campaigns.worker_words import NodeWork
 from campaigns.workers import Workers, announce, show
-from shoal.lab.topics.figures import PerNode
+from shoal_lab.experiments.topics.figures import PerNode
 
 MODULE = "campaigns.search_worker"
 FOUND_PERCENT_MIN = 98.0

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from campaigns.worker_words import Figures, Look, Opened, Work
-from shoal.protocols.search.documents import Life
+from shoal.protocols.search.documents.document import Life
 
 
 class SearchWork(Work, frozen=True):

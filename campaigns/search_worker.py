@@ -29,12 +29,12 @@ from campaigns.worker_words import Look, NodeWork
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
-from shoal.kernel.codec import SEARCH
-from shoal.node import NetworkFile, Node, search_role
-from shoal.node.network_file import NodeSection, SearchSection
+from shoal.config.sections import NodeSection, SearchSection
+from shoal.kernel.machine import SEARCH
+from shoal.node import NetworkFile, Node
+from shoal.node.search import client
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.wire.codes import Code
-from shoal.protocols.search.wire.tables import CODE_BYTES
+from shoal.protocols.search.wire import CODE_BYTES, Code
 from shoal.transport.port import Frame
 
 SEARCH_S_MAX = 30.0  # a search ends by itself long before
@@ -79,7 +79,7 @@ class SearchWorker(Worker[SearchWork]):
         if work.beat_ms is not None:
             # Network files have no such setting: all nodes of a network must keep to one beat.
             beating = partial(SearchConfig, beat_ns=round(work.beat_ms * MS_NS))
-            search_role.SearchConfig = beating  # type: ignore[attr-defined, assignment]
+            client.SearchConfig = beating  # type: ignore[attr-defined, assignment]
 
     def network(self, one: NodeWork) -> NetworkFile:
         """What a node is made from."""

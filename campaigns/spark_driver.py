@@ -26,19 +26,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows
 from pyspark.sql.datasource import DataSource
 
-from shoal.base.outbox_requests import EpochRequest, StageRequest
-from shoal.pipeline.patient import PatientQuery
-from shoal.pipeline.session import SessionSettings, spark_session
-from shoal.pipeline.sinks.client import OutboxClient
-from shoal.pipeline.sinks.options import parse_options
-from shoal.pipeline.sinks.writer import (
+from shoal.base.gateway_messages import EpochRequest, StageRequest
+from shoal_spark.restarting_query import PatientQuery
+from shoal_spark.session import SessionSettings, spark_session
+from shoal_spark.sink import (
     BATCH_ID,
     QUERY_ID,
     RUN_ID,
     BatchWriter,
+    OutboxClient,
     StagedTask,
     StreamWriter,
     chunks_of,
+    parse_options,
 )
 
 AFTER_STAGE, IN_SEAL, AFTER_PUBLISH, ZOMBIE = "after stage", "in seal", "after publish", "zombie"

@@ -58,9 +58,8 @@ from campaigns.spark_town import (
     content,
     kill_driver,
 )
-from shoal.cli.progress import ProgressLine
-from shoal.pipeline.sinks.client import OutboxClient
-from shoal.pipeline.sinks.options import parse_options
+from shoal.cli.terminal.progress import ProgressLine
+from shoal_spark.sink import OutboxClient, parse_options
 
 MESSAGES, KILLS, BATCHES = 2_000_000, 30, 100
 LIVE = 200  # messages that are published while things happen

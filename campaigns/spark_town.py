@@ -27,14 +27,13 @@ from campaigns.kills import ROOT, Failure
 from campaigns.storage_node_kill import NamedEntropy, entry, secret_of
 from shoal.base.ids import MessageId, StreamId, show_node_id
 from shoal.base.units import MS_NS
+from shoal.config.sections import NodeSection, TrackerSection
 from shoal.identity import PrivateKey, ScryptCost, SystemEntropy, create_keystore
-from shoal.identity.stream_message import JSON, Position
+from shoal.identity.message_body import JSON, Position
 from shoal.node import NetworkFile, Node, load_network_file
-from shoal.node.network_file import NodeSection, TrackerSection
-from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.streams.publisher import sign_message
-from shoal.storage.rows import ReplicaRow
-from shoal.storage.store import Store
+from shoal.protocols.streams.signed_message import VerifiedMessage, sign_message
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import ReplicaRow
 
 STORAGE = ("a", "b")
 PUBLISHER = "publisher"

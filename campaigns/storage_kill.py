@@ -34,11 +34,11 @@ import msgspec
 from campaigns.kills import ROOT, Failure, Show, main, victim
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import SystemEntropy
-from shoal.identity.stream_message import Body, encode_body
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.identity.message_body import Body, encode_body
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.rows import LogId, ReplicaRow
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import LogId, ReplicaRow
 
 MODULE = "campaigns.storage_kill"
 BATCH_MAX = 64

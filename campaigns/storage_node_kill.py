@@ -33,16 +33,16 @@ from msgspec.structs import replace
 from campaigns.kills import ROOT, Failure, Show, main, victim
 from shoal.base.errors import ShoalError
 from shoal.base.ids import MessageId, StreamId, show_node_id
-from shoal.identity import PrivateKey, SystemEntropy
-from shoal.node import NetworkFile, Node, Stream
-from shoal.node.network_file import (
+from shoal.config.sections import (
     NodeSection,
     PeerEntry,
     StorageSection,
     StreamSettings,
     TrackerSection,
 )
-from shoal.storage.store import Store
+from shoal.identity import PrivateKey, SystemEntropy
+from shoal.node import NetworkFile, Node, Stream
+from shoal.storage.message_store.store import Store
 from tests.node.network import free_port
 
 MODULE = "campaigns.storage_node_kill"

@@ -45,12 +45,12 @@ from campaigns.storage_node_kill import NamedEntropy, entry, secret_of
 from campaigns.workers import announce
 from shoal.base.errors import ShoalError
 from shoal.base.ids import MessageId, StreamId, parse_stream_id
-from shoal.cli.demo.ports import free_port
+from shoal.config.sections import NodeSection, PeerEntry, StreamSettings, TrackerSection
 from shoal.identity import PrivateKey, SystemEntropy
 from shoal.identity.keystore import ScryptCost, create_keystore
 from shoal.node import Last, NetworkFile, Node, Stream
-from shoal.node.network_file import NodeSection, PeerEntry, StreamSettings, TrackerSection
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal_lab.testbed.child_process import free_port
 from tests.simulation import storage_truth
 
 STORAGE_NODES = 3

@@ -32,11 +32,11 @@ from campaigns.worker import Member, Worker, be, say
 from campaigns.worker_words import Look, NodeWork
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, show_node_id
-from shoal.kernel.codec import TOPICS
-from shoal.lab.topics.ledger import NUMBER_BYTES, event_of, payload_of
+from shoal.config.sections import DhtSection, NodeSection, TopicsSection
+from shoal.kernel.machine import TOPICS
 from shoal.node import ANYONE, NetworkFile, Node, Topic
-from shoal.node.network_file import DhtSection, NodeSection, TopicsSection
 from shoal.transport.port import Frame
+from shoal_lab.experiments.topics.ledger import NUMBER_BYTES, event_of, payload_of
 
 RETRY_S = 1.0
 

@@ -29,12 +29,11 @@ from multiprocessing import get_context
 import msgspec
 
 from shoal.base.errors import ShoalError
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.collector import quiet_collector
-from shoal.lab.scenario import Scenario, load_scenario
-from shoal.lab.topics.experiment import TopicsExperiment
 from shoal.sim.checkers import Checker
 from shoal.sim.simulation import Simulation
+from shoal_lab.experiments.topics.experiment import TopicsExperiment
+from shoal_lab.scenarios.scenario import Scenario, find_scenario, load_scenario
+from shoal_lab.testbed.process_memory import quiet_collector
 
 SCENARIO = "topics-churn"
 PUBLISHING_S = 1200.0  # faults are within it, however many events there are

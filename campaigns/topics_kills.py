@@ -42,8 +42,8 @@ from campaigns.topic_journal import Given
 from campaigns.topic_processes import Processes
 from campaigns.topic_words import Accepted, Refused, TopicFigures
 from campaigns.workers import BOOTSTRAPS, announce, show
-from shoal.lab.topics.ledger import Ledger
-from shoal.lab.topics.workload import EventPlan, TopicPlan, Workload
+from shoal_lab.experiments.topics.ledger import Ledger
+from shoal_lab.experiments.topics.workload import EventPlan, TopicPlan, Workload
 
 ORDERED, OPEN = 0, 1
 TURNS = ("ordered author", "open author", "busiest", "busiest, for good")

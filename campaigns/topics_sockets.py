@@ -5,7 +5,8 @@
     .venv/bin/python -m campaigns.topics_sockets --nodes 12 --processes 3 --topics 4 --events 40
     .venv/bin/python -m campaigns.topics_sockets --json               one object, for machines
 
-The workload is the lab's (src/shoal/lab/topics/workload.py), with fewer events than were published.
+The workload is the lab's (src/shoal_lab/experiments/topics/workload.py), with fewer events than
+were published.
 Nodes are whole ones, in a few processes, over WebSockets on loopback, their topics in memory. Every
 reader keeps a journal, and journals are compared with what was accepted. The exit code is 1 if
 anything is missing when the time to drain is over, or out of order, or was told twice.
@@ -33,8 +34,8 @@ from campaigns.topic_processes import Processes
 from campaigns.topic_words import Accepted, Refused, TopicFigures
 from campaigns.workers import announce, show
 from shoal.base.errors import ConfigError
-from shoal.lab.results import Spread
-from shoal.lab.topics.figures import (
+from shoal_lab.experiments.streams.figures import Spread
+from shoal_lab.experiments.topics.figures import (
     PerNode,
     accept_times_ns,
     delivery_times_ns,
@@ -42,9 +43,9 @@ from shoal.lab.topics.figures import (
     over_nodes,
     spread_ns,
 )
-from shoal.lab.topics.ledger import Ledger
-from shoal.lab.topics.workload import TOPICS, make_workload
-from shoal.pipeline.report import published
+from shoal_lab.experiments.topics.ledger import Ledger
+from shoal_lab.experiments.topics.workload import TOPICS, make_workload
+from shoal_lab.report import published
 
 MIB = 1 << 20
 WATCH_S = 1.0

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from shoal.node.network_file import PeerEntry
+from shoal.config.sections import PeerEntry
 
 N = TypeVar("N")
 

@@ -29,8 +29,8 @@ from campaigns.kills import ROOT, Failure
 from campaigns.storage_node_kill import secret_of
 from campaigns.worker_words import Figures, Look, NodeWork, Opened, Work
 from shoal.base.ids import show_node_id
+from shoal.config.sections import PeerEntry
 from shoal.identity import PrivateKey
-from shoal.node.network_file import PeerEntry
 
 BOOTSTRAPS = 3
 PATIENCE_S = 180.0  # interpreters start, nodes find each other, on a busy machine

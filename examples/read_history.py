@@ -11,7 +11,7 @@ import argparse
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows
 
-from shoal.pipeline.session import SessionSettings, spark_session
+from shoal_spark.session import SessionSettings, spark_session
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ import argparse
 
 from pyspark.sql import DataFrame
 
-from shoal.pipeline.jobs.vehicles import start_live
-from shoal.pipeline.session import SessionSettings, spark_session
-from shoal.pipeline.vehicles.rules import Rules
+from shoal_city.tables.config import Rules
+from shoal_city.tables.queries import start_live
+from shoal_spark.session import SessionSettings, spark_session
 
 
 def show(table: DataFrame, batch: int) -> None:

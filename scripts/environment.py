@@ -137,7 +137,7 @@ def find_or_fetch_java() -> Path:
     # Neither is installed, and neither needs anything that is.
     sys.path[:0] = [str(ROOT), str(ROOT / "src")]
     from scripts.java_runtime import fetch_java
-    from shoal.pipeline.java import NoJava, find_java
+    from shoal_spark.java import NoJava, find_java
 
     try:
         return find_java(os.environ, VENV)

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from shoal.pipeline.java import VERSIONS, java_version, own_java
+from shoal_spark.java import VERSIONS, java_version, own_java
 
 WANTED = f"Spark needs Java {' or '.join(map(str, VERSIONS))}"
 REMEDY = (

@@ -6,7 +6,7 @@ python -m scripts.network_tools
 from __future__ import annotations
 
 from scripts.debian import fetch
-from shoal.lab.loss.tools import find_tool, own_tools
+from shoal_lab.testbed.namespaces import find_tool, own_tools
 
 # iptables itself, and what it is linked with beyond the C library. The kernel does the rest.
 PACKAGES = ("iptables", "libmnl0", "libnftnl11", "libxtables12")

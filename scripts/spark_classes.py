@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from shoal.base.errors import UsageError
-from shoal.pipeline.class_archive import class_archive
-from shoal.pipeline.java import NoJava, find_java, own_java
-from shoal.pipeline.session import SessionSettings, spark_session, spark_settings
+from shoal_spark.java import NoJava, class_archive, find_java, own_java
+from shoal_spark.session import SessionSettings, spark_session, spark_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

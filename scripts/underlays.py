@@ -4,7 +4,8 @@
     python -m scripts.underlays FOLDER     or elsewhere, to compare
 
 A thousand places each, one way in milliseconds, in steps of 0.1. The seed is in the file's name. A
-test makes them too, and compares: whoever changes src/shoal/sim/underlays.py runs this.
+test makes them too, and compares: run this after a change of
+src/shoal_lab/scenarios/delay_tables.py.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from shoal.base.units import MS_NS
 from shoal.sim.delays import BUILT_IN, RegionTable
-from shoal.sim.underlays import sphere, transit_stub
+from shoal_lab.scenarios.delay_tables import sphere, transit_stub
 
 PLACES = 1000
 SEED = 1

@@ -52,7 +52,7 @@ import msgspec
 
 import shoal
 from shoal.base.ids import NodeId, show_node_id
-from shoal.cli.gateway_opening import open_doors
+from shoal.gateway.server import open_doors
 from shoal.identity import (
     PrivateKey,
     ScryptCost,

@@ -16,4 +16,4 @@ class ScenarioData(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         scenarios = Path(self.root, "scenarios")
         if version == "standard" and scenarios.is_dir():
-            build_data["force_include"][str(scenarios)] = "shoal/lab/scenarios_data"
+            build_data["force_include"][str(scenarios)] = "shoal_lab/scenarios/scenarios_data"

@@ -12,15 +12,15 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from shoal.base import log_limit
+from shoal.base import log_line_limit
 from tests.support.parts import PartTimes
 
 # Tests start hundreds of interpreters. Where the environment wants no bytecode, each would compile
 # all of Shoal again, which is more than half of its start.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
-# As src/shoal/lab/collector.py has it for runs: events leave next to no cycles behind, yet the
-# collector keeps looking at all nodes of a simulation.
+# As src/shoal_lab/testbed/process_memory.py has it for runs: events leave next to no cycles behind,
+# yet the collector keeps looking at all nodes of a simulation.
 gc.set_threshold(100_000, 20, 50)
 
 # Random examples, but every failure prints the line that brings it back. No deadline: how long an
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(autouse=True)
 def nothing_was_logged_before() -> None:
     """What one test had logged does not count against the next."""
-    for limit in list(log_limit._limits):
+    for limit in list(log_line_limit._limits):
         limit._kinds.clear()
 
 

@@ -7,18 +7,20 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shoal.base.ids import (
+    ADDRESS_CHARS_MAX,
+    ADDRESSES_MAX,
     CHAIN_CHARS_MAX,
     INT63_MAX,
     NODE_ID_BYTES,
     PARTITIONS_MAX,
     STREAM_ID_CHARS_MAX,
+    Contact,
     MessageId,
     NodeId,
     StreamId,
 )
 from shoal.identity import SIGNATURE_BYTES
-from shoal.identity.stream_message import Body, Position, encode_body
-from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
+from shoal.identity.message_body import Body, Position, encode_body
 from shoal.protocols.streams.config import HOLDERS_MAX, HOPS_MAX, RTT_US_MAX
 from shoal.protocols.streams.messages import (
     REASON_CHARS_MAX,

@@ -23,7 +23,7 @@ Check = Callable[[str, str], list[Violation]]
 
 @pytest.mark.parametrize("check", [layer_violations, purity_violations, source_violations])
 def test_the_package_is_clean(check: Check) -> None:
-    files = sorted((SRC / "shoal").rglob("*.py"))
+    files = sorted(SRC.rglob("*.py"))
     assert files
     found = [
         str(violation)
@@ -58,26 +58,28 @@ def test_pinned_requirements_name_no_index(file: Path) -> None:
         ("shoal/base/ids.py", "import shoal.kernel.effects", "above"),
         ("shoal/kernel/host.py", "from shoal.protocols.streams import wire", "above"),
         ("shoal/kernel/host.py", "from shoal import sim", "above"),
-        ("shoal/lab/report.py", "import shoal", "above"),
-        ("shoal/lab/report.py", "from shoal import Node", "above"),
-        ("shoal/protocols/dht/table.py", "from ..topics import tree", "above"),
+        ("shoal/sim/report.py", "import shoal", "above"),
+        ("shoal/sim/report.py", "from shoal import Node", "above"),
+        ("shoal/protocols/dht/routing_table.py", "from ..topics import tree", "above"),
         ("shoal/protocols/streams/a.py", "from shoal.protocols import topics", "sibling"),
         ("shoal/protocols/streams/__init__.py", "from ..search import bubble", "sibling"),
         ("shoal/runtime/loop.py", "from shoal.sim import heap", "sibling"),
         ("shoal/storage/log.py", "import shoal.registry.port as port", "sibling"),
-        ("shoal/gateway/http.py", "import shoal.node", "sibling"),
+        ("shoal/gateway/http.py", "import shoal.explorer", "sibling"),
         ("shoal/identity/keys.py", "def f():\n    from shoal.cli import main", "above"),
-        ("shoal/pipeline/read.py", "from shoal.protocols.streams import wire", "files and HTTP"),
-        ("shoal/pipeline/read.py", "from shoal.sim.trace import Row", "files and HTTP"),
-        ("shoal/pipeline/read.py", "import shoal.storage", "files and HTTP"),
-        ("shoal/pipeline/transforms/delays.py", "from shoal.lab import results", "above"),
-        ("shoal/sim/host.py", "from shoal.pipeline import session", "above"),
+        ("shoal_spark/read.py", "from shoal.protocols.streams import wire", "files and HTTP"),
+        ("shoal_spark/read.py", "from shoal.sim.trace import Row", "files and HTTP"),
+        ("shoal_spark/read.py", "import shoal.storage", "files and HTTP"),
+        ("shoal_lab/runs/plan.py", "from shoal_city.fleet import motion", "above"),
+        ("shoal/sim/host.py", "from shoal_spark import session", "above"),
         ("shoal/base/ids.py", "import importlib\nimportlib.import_module('shoal.cli')", "above"),
         (
             "shoal/identity/keys.py",
             "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import shoal.sim",
             "above",
         ),
+        ("shoal/cli/commands/up.py", "from shoal_lab.commands.lab import lab", "above"),
+        ("shoal_spark/sink.py", "from shoal_spark.commands import lake", "files and HTTP"),
         ("shoal/extra/new.py", "", "no layer"),
         ("shoal/protocols/shared.py", "", "no layer"),
         ("shoal/cli/main.py", "import shoal.extra", "no layer"),
@@ -96,10 +98,10 @@ def test_an_import_against_the_layers_is_found(path: str, source: str, complaint
         ("shoal/__init__.py", "from .runtime import loop"),
         ("shoal/base/units.py", "from . import ids\nfrom .errors import UsageError"),
         ("shoal/protocols/topics/tree.py", "from shoal.protocols.dht import lookup"),
-        ("shoal/lab/runner.py", "from shoal import sim, pipeline\nimport numpy"),
-        ("shoal/pipeline/read.py", "from shoal.base.errors import UsageError"),
-        ("shoal/pipeline/read.py", "from shoal.kernel.tables import RUN_TABLES\nimport pyspark"),
-        ("shoal/cli/main.py", "import shoal\nfrom shoal import Node, lab"),
+        ("shoal_lab/runs/runner.py", "from shoal import sim\nimport shoal_spark, numpy"),
+        ("shoal_spark/read.py", "from shoal.base.errors import UsageError"),
+        ("shoal_spark/read.py", "from shoal.kernel.records import Record\nimport pyspark"),
+        ("shoal/cli/main.py", "import shoal\nfrom shoal import Node, config"),
         ("shoal/__main__.py", "from shoal.cli import main"),
     ],
 )

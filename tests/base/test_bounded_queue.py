@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.base.bounded_queue import BoundedQueue
+from shoal.base.containers import BoundedQueue
 
 
 @given(

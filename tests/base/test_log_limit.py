@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from shoal.base.log_limit import (
+from shoal.base.log_line_limit import (
     KINDS_MAX,
     LINES_MAX,
     limit_library_logs,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from shoal.cli.up_folder import UpFolder
+from shoal.cli.commands.up_folder import UpFolder
 from tests.browser.chromium import PATIENCE_MS, open_chromium, open_page
 from tests.cli.test_app import ends
 from tests.system.processes import Running

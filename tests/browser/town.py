@@ -12,11 +12,11 @@ from unittest.mock import patch
 
 from shoal.base.ids import show_node_id
 from shoal.base.units import MS_NS
+from shoal.config.sections import DhtSection, PeerEntry, SearchSection, TrackerSection
 from shoal.explorer import ExplorerRoutes, SeenNode
 from shoal.gateway import Gateway
 from shoal.identity import SeededEntropy
 from shoal.node import ANYONE, NetworkFile, Node
-from shoal.node.network_file import DhtSection, PeerEntry, SearchSection, TrackerSection
 from shoal.protocols.search.config import SearchConfig
 
 REGIONS = ("eu-north-1", "eu-west-1", "us-east-1", "us-west-2", "ap-northeast-1", "sa-east-1")
@@ -151,7 +151,7 @@ def explorer_town(results: Path, members: int = MEMBERS) -> Iterator[ExplorerTow
 
     def work() -> None:
         try:
-            with patch("shoal.node.search_role.SearchConfig", FAST):
+            with patch("shoal.node.search.client.SearchConfig", FAST):
                 asyncio.run(main())
         except BaseException as error:
             failed.append(error)

@@ -12,7 +12,7 @@ import pytest
 from shoal import __version__
 from shoal.base.errors import InvariantViolated
 from shoal.cli import main
-from shoal.lab import simulated
+from shoal_lab.testbed import simulated
 
 
 def ends(*arguments: str) -> int:
@@ -92,9 +92,9 @@ def test_a_failed_check_is_exit_code_1(
 @pytest.mark.parametrize(
     ("needed", "not_needed"),
     [
-        ("shoal.cli", ["numpy", "rich.table", "coincurve", "shoal.sim"]),
+        ("shoal.cli.app", ["numpy", "rich.table", "coincurve", "shoal.sim"]),
         ("shoal.node", ["numpy", "pyarrow", "aiohttp", "pyrevm"]),
-        ("shoal.cli.gateway_opening, shoal.explorer", ["numpy", "pyarrow", "pyrevm"]),
+        ("shoal.gateway.server, shoal.explorer", ["numpy", "pyarrow", "pyrevm"]),
     ],
     ids=["command", "node", "gateway"],
 )

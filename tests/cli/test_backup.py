@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from shoal.base.ids import NodeId
-from shoal.cli.backup.archive import BACKUP_FORMAT, FILES, MANIFEST, read_manifest
+from shoal.cli.commands.backup_archive import BACKUP_FORMAT, FILES, MANIFEST, read_manifest
+from shoal.config.network_file import NetworkFile, load_network_file
 from shoal.identity import (
     PrivateKey,
     ScryptCost,
@@ -20,12 +21,11 @@ from shoal.identity import (
     create_keystore,
     open_keystore,
 )
-from shoal.node.network_file import NetworkFile, load_network_file
-from shoal.node.storage_role import open_store as node_store
+from shoal.node.roles.storage import open_store as node_store
 from shoal.storage.errors import StoreGone
 from shoal.storage.key_values import KeyValueFile
-from shoal.storage.rows import LogHead, LogId, Stored
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import LogHead, LogId, Stored
 from tests.cli.test_app import ends
 from tests.storage.stage import START_NS, STREAM, message, messages
 

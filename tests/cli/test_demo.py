@@ -12,22 +12,22 @@ from typing import Any
 import pytest
 
 from shoal.base.ids import MessageId, NodeId, StreamId
-from shoal.cli.demo.checker import (
+from shoal_city.demo.checker import (
     ALERTS,
     ALERTS_KEPT,
     ALERTS_RECEIVED,
     PUBLISHED,
     READINGS,
     AlertsVerdict,
+    Journal,
     Verdict,
     compare,
+    read_journal,
 )
-from shoal.cli.demo.contents import SHIFT_S, SPEED, fleet_messages, numbered
-from shoal.cli.demo.journal import Journal, read_journal
-from shoal.cli.demo.protocol import Figures, SparkFigures
-from shoal.cli.demo.settings import DemoSettings
-from shoal.cli.demo.summary import Delays, degrees_of, snapshot_of, summarise
-from shoal.cli.demo.worker import _rounded
+from shoal_city.demo.message_source import SHIFT_S, SPEED, fleet_messages, numbered
+from shoal_city.demo.messages import DemoSettings, Figures, SparkFigures
+from shoal_city.demo.summary import Delays, degrees_of, snapshot_of, summarise
+from shoal_city.demo.worker import _rounded
 from tests.cli.test_app import ends
 
 MESSAGES, SUBSCRIBERS = 20, 3
@@ -60,7 +60,7 @@ def subscriber(folder: Path) -> Path:
 
 def check(folder: Path) -> tuple[int, dict[str, Any]]:
     """The verdict of the process."""
-    command = [sys.executable, "-m", "shoal.cli.demo.checker", str(folder)]
+    command = [sys.executable, "-m", "shoal_city.demo.checker", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     verdict: dict[str, Any] = json.loads(done.stdout)
     return done.returncode, verdict

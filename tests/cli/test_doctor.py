@@ -18,12 +18,13 @@ import pytest
 from shoal.base.errors import HistoryUnavailable
 from shoal.base.ids import MessageId, StreamId
 from shoal.base.units import S_NS
-from shoal.cli.doctor import machine
-from shoal.cli.doctor.network import chain_age, clock_of, pinned_clocks
+from shoal.cli.commands import doctor
+from shoal.cli.commands.doctor_network import chain_age, clock_of, pinned_clocks
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
-from shoal.identity.stream_message import Body, encode_body
-from shoal.node.unkept import UnkeptMessages
+from shoal.identity.message_body import Body, encode_body
+from shoal.node.streams.publishing import UnkeptMessages
 from shoal.registry.chain import Block
+from shoal_spark import commands
 from tests.cli.test_app import ends
 from tests.node.network import network_of, open_tracker, run
 
@@ -154,16 +155,17 @@ def test_a_disk_without_room_is_told(
         free = free_bytes
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage)
-    (finding,) = machine.disks([folder, folder / "not" / "yet"])  # one disk, one line
+    (finding,) = doctor.disks([folder, folder / "not" / "yet"])  # one disk, one line
     assert finding.state == state
 
 
 def test_spark_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "find_spec", lambda name: None)
-    finding = machine.spark({})
+    for module in (doctor, commands):
+        monkeypatch.setattr(module, "find_spec", lambda name: None)
+    finding = commands.spark({})
     assert finding.state == "warning"
     assert "pip install 'shoal[spark]'" in finding.remedy
-    assert machine.python().state == "warning"
+    assert doctor.python().state == "warning"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal.lab.catalogue import list_scenarios
+from shoal_lab.scenarios.scenario import list_scenarios
 from tests.cli.test_app import ends, is_refused
 
 QUICK = ["--set", "network.nodes=6", "--set", "workload.messages=4", "--set", "workload.settle_s=5"]
@@ -141,7 +141,7 @@ def test_a_disk_that_is_full_is_told_in_words(
     def fails(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("shoal.lab.run_files._write_bytes", fails)
+    monkeypatch.setattr("shoal_lab.runs.run_files._write_bytes", fails)
     assert ends("lab", "run", "streams-smoke", *QUICK, "--out", str(tmp_path)) == 1
     said = capsys.readouterr().err
     assert said.startswith(f"shoal: {tmp_path}/streams-smoke-1-")

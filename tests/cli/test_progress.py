@@ -6,9 +6,9 @@ import io
 
 import pytest
 
-from shoal.cli import progress as module
-from shoal.cli.progress import ProgressLine
-from shoal.lab.kinds import RunProgress
+from shoal.cli.terminal import progress as module
+from shoal.cli.terminal.progress import ProgressLine
+from shoal_lab.scenarios.experiment_kinds import RunProgress
 
 
 class Terminal(io.StringIO):

@@ -11,9 +11,9 @@ import pytest
 
 from shoal.base.ids import MessageId, StreamId, node_id
 from shoal.node import Message, Stream
-from shoal.node.history import Completeness, HistoryRead
-from shoal.node.messages import LOST, Gap
-from shoal.protocols.streams.history.commands import Unheard
+from shoal.node.streams.history import Completeness, HistoryRead
+from shoal.node.streams.message import LOST, Gap
+from shoal.protocols.streams.commands import Unheard
 from tests.cli.test_app import ends
 
 STREAM = "0x" + "ab" * 20 + "/vehicles"

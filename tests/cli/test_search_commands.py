@@ -16,9 +16,9 @@ from queue import SimpleQueue
 import pytest
 
 from shoal.base.ids import show_node_id
-from shoal.cli.search import gap_line
+from shoal.cli.commands.search import gap_line
+from shoal.config.sections import SearchSection
 from shoal.node import Gap, NetworkFile, Node
-from shoal.node.network_file import SearchSection
 from tests.cli.test_app import ends
 from tests.node.search import FAST
 from tests.node.test_life import keystore
@@ -49,7 +49,7 @@ def write_files(folder: Path, entry: str) -> None:
 @pytest.fixture
 def quick_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The same with everybody in this process, where nodes need not wait as long for each other."""
-    monkeypatch.setattr("shoal.node.search_role.SearchConfig", FAST)
+    monkeypatch.setattr("shoal.node.search.client.SearchConfig", FAST)
     entries: SimpleQueue[str] = SimpleQueue()
     stopped = threading.Event()
 

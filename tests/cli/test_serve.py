@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 from shoal.base.ids import parse_node_id
-from shoal.cli.serve import LogLines
+from shoal.cli.terminal.process import LogLines
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
-from shoal.node import load_network_file, memberships
+from shoal.node import load_network_file
+from shoal.node.streams import memberships
 from tests.cli.test_app import ends, is_refused
 from tests.node.network import free_port
 from tests.node.test_life import keystore

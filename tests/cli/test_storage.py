@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 
 from shoal.base.ids import MessageId, parse_node_id, parse_stream_id
-from shoal.cli.serve import _is_named
-from shoal.cli.stream import _shown
+from shoal.cli.commands.serve import _is_named
+from shoal.cli.commands.stream import _shown
+from shoal.config.sections import PeerEntry, StreamSettings
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
 from shoal.node import Message, NetworkFile, Node
-from shoal.node.messages import NO_KEY
-from shoal.node.network_file import PeerEntry, StreamSettings
+from shoal.node.streams.message import NO_KEY
 from tests.cli.test_app import is_refused
 from tests.cli.test_serve import get
 from tests.node.network import free_port

@@ -19,12 +19,12 @@ from shoal.identity import (
     SystemEntropy,
     create_keystore,
 )
-from shoal.identity.stream_message import Body, encode_body
+from shoal.identity.message_body import Body, encode_body
 from shoal.node import Node, load_network_file
-from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.storage.layout import OWN, entry_key, place_of, tail_of
-from shoal.storage.rows import ReplicaRow
-from shoal.storage.store import Store
+from shoal.protocols.streams.signed_message import VerifiedMessage
+from shoal.storage.message_store.layout import OWN, entry_key, place_of, tail_of
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import ReplicaRow
 from tests.cli.test_app import ends
 from tests.node.network import free_port
 from tests.system.processes import run
@@ -199,7 +199,7 @@ def test_damaged_rows_are_fetched_from_another_storage_node(
 def test_rows_that_nobody_has_are_said(
     town: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shoal.cli import storage
+    from shoal.cli.commands import storage
 
     monkeypatch.setattr(storage, "STUCK_S", 0.3)
     change(town / "one", body_of(4))
@@ -251,7 +251,7 @@ def test_a_drained_node_may_go(town: Path, capsys: pytest.CaptureFixture[str]) -
 def test_a_node_whose_rows_nobody_copies_is_not_drained(
     town: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shoal.cli import storage
+    from shoal.cli.commands import storage
 
     monkeypatch.setattr(storage, "STUCK_S", 0.3)
     assert ends("storage", "drain", "--config", "one.toml") == 1  # the other one is away

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from shoal.node.partitions import partition_of
+from shoal.node.streams.message import partition_of
 from tests.cli.test_app import is_refused
 from tests.cli.test_serve import tracker
 from tests.system.processes import SHOAL, Running, run

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from shoal.base.ids import Contact
 from shoal.cli.app import app
 from shoal.identity import show_peer_id
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import cid_of, show_cid
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import new_meta_topic
-from shoal.identity.topics.signing import publish_event, sign_event, sign_topic
-from shoal.kernel.contact import Contact
+from shoal.identity.topics.event_signatures import publish_event, sign_event, sign_topic
 from shoal.protocols.topics.messages import (
     Digest,
     Heads,
@@ -29,8 +29,7 @@ from shoal.protocols.topics.messages import (
     Stamp,
     Want,
 )
-from shoal.protocols.topics.protobuf import varint
-from shoal.protocols.topics.rpc import encode_rpc
+from shoal.protocols.topics.wire import encode_rpc, varint
 from tests.cli.test_app import ends
 from tests.support.topics import (
     ALICE,

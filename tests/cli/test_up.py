@@ -23,10 +23,10 @@ import pytest
 
 import shoal
 from shoal.base.ids import parse_node_id, parse_stream_id
-from shoal.cli.up_folder import UpFolder
+from shoal.cli.commands.up_folder import UpFolder
+from shoal.config.network_file import load_network_file
 from shoal.identity import SystemEntropy
-from shoal.node.network_file import load_network_file
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
 from tests.cli.test_app import ends
 from tests.system.processes import Running
 
@@ -321,7 +321,7 @@ def test_without_an_evm_there_is_no_registry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on Python 3.13."""
-    monkeypatch.setattr("shoal.cli.up_folder.find_spec", lambda name: None)
+    monkeypatch.setattr("shoal.cli.commands.up_folder.find_spec", lambda name: None)
     folder = UpFolder(tmp_path)
     network = asyncio.run(folder.open())
     folder.close()
@@ -339,7 +339,7 @@ def test_a_start_that_was_cut_short_goes_on(
         raise RuntimeError("power loss")
 
     with monkeypatch.context() as patch:
-        patch.setattr("shoal.cli.up_folder._yours", cut)
+        patch.setattr("shoal.cli.commands.up_folder._yours", cut)
         with pytest.raises(RuntimeError, match="power loss"):
             asyncio.run(folder.open())
     you = folder.key("you.key").address

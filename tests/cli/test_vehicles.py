@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shoal.cli.vehicles import Batch, Sum, _behind, follow
+from shoal_city.tables.queries import Batch, Sum, _behind, follow
 from tests.cli.test_app import ends
 
 NEEDED = (

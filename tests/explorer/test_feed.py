@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
-from shoal.explorer import batches, feed
-from shoal.explorer.batches import Batch, Batches
-from shoal.explorer.feed import Feed, Reader
-from shoal.explorer.seen import SeenNode, SeenNodes
+from shoal.explorer import feed
+from shoal.explorer import feed as batches
+from shoal.explorer.feed import Batch, Batches, Feed, Reader
+from shoal.explorer.nodes import SeenNode, SeenNodes
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import (
     BubbleStep,

@@ -9,7 +9,7 @@ import aiohttp
 
 from shoal.explorer import ExplorerRoutes
 from shoal.gateway import Gateway, GatewayConfig
-from shoal.gateway.keys import KeyFile
+from shoal.gateway.api_keys import KeyFile
 from shoal.identity import SeededEntropy
 from shoal.node import NetworkFile, Node
 

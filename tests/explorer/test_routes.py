@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from shoal.explorer import ExplorerRoutes, SeenNode, feed
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from tests.explorer.test_feed import ALICE, BOB, FakeHost
 from tests.support.synthetic_run import SyntheticRun
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from shoal.base.errors import NotFound, UsageError
-from shoal.explorer.run_figures import shown_figures
-from shoal.explorer.run_files import RunFile, RunFolder
-from shoal.explorer.run_tables import NOWHERE, RunTables
-from shoal.kernel.run_header import RUN_FILE
+from shoal.kernel.records import RUN_FILE
+from shoal_lab.views.finished_runs import RunFile, RunFolder, shown_figures
+from shoal_lab.views.run_overlay import NOWHERE, RunTables
 from tests.support.synthetic_run import MESSAGES, SyntheticRun
 
 NODES = 64

@@ -10,10 +10,10 @@ from typing import Any
 
 import aiohttp
 
-from shoal.cli.gateway_opening import gateway_of
+from shoal.config.sections import GatewaySection
 from shoal.gateway import Gateway
+from shoal.gateway.server import gateway_of
 from shoal.node import Node
-from shoal.node.network_file import GatewaySection
 from tests.node.network import PATIENCE_S
 
 

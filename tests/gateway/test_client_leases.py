@@ -8,7 +8,7 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
-from shoal.gateway.client_leases import ClientLeases, LeaseKey
+from shoal.gateway.endpoints.storage_log import ClientLeases, LeaseKey
 
 
 def key(number: int) -> LeaseKey:

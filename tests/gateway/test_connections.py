@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.gateway import connections as gateway_connections
+from shoal.gateway import connection_limit as gateway_connections
 from shoal.gateway import server as gateway_server
 from shoal.gateway.config import CONNECTIONS_MAX, DESCRIPTORS_LEFT, SUBSCRIBERS_MAX
-from shoal.gateway.connections import connections_max
+from shoal.gateway.connection_limit import connections_max
 from shoal.node import NetworkFile, Node
 from tests.gateway.client import Client, open_gateway
 from tests.node.network import PATIENCE_S, Town, in_town, run

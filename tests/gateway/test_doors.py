@@ -18,22 +18,22 @@ import pytest
 from aiohttp import web
 
 from shoal.base.units import KIB, MIB
-from shoal.cli.gateway_opening import gateway_of
-from shoal.gateway import bodies as gateway_bodies
-from shoal.gateway import keys as gateway_keys
-from shoal.gateway import server as gateway_server
-from shoal.gateway.bodies import BodyBudget
-from shoal.gateway.config import BODIES_SHARE_BYTES_MAX
-from shoal.gateway.keys import KeyFile
-from shoal.node import NetworkFile, Node
-from shoal.node.documents import NodeDocuments
-from shoal.node.network_file import (
+from shoal.config.sections import (
     DhtSection,
     GatewaySection,
     PeerEntry,
     SearchSection,
     TrackerSection,
 )
+from shoal.gateway import api_keys as gateway_keys
+from shoal.gateway import requests as gateway_bodies
+from shoal.gateway import server as gateway_server
+from shoal.gateway.api_keys import KeyFile
+from shoal.gateway.config import BODIES_SHARE_BYTES_MAX
+from shoal.gateway.requests import BodyBudget
+from shoal.gateway.server import gateway_of
+from shoal.node import NetworkFile, Node
+from shoal.node.search.documents import NodeDocuments
 from tests.gateway.client import Client, open_gateway
 from tests.gateway.test_connections import connected
 from tests.gateway.test_guard import STREAM, Page, bearer, file, new_key, url_of

@@ -16,12 +16,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import show_node_id
+from shoal.config.sections import PeerEntry, StreamSettings, TrackerSection
 from shoal.gateway import Gateway
 from shoal.kernel.inputs import TimerFired
 from shoal.kernel.records import Rejected
 from shoal.node import NetworkFile, Node, Stream
-from shoal.node.network_file import PeerEntry, StreamSettings, TrackerSection
-from shoal.protocols.streams.estimate import estimate_delays, overlay_of
+from shoal.protocols.streams.tracker.delay_estimate import estimate_delays
+from shoal.protocols.streams.tracker.stream_record import overlay_of
 from tests.node.network import Town, in_town, run, take
 from tests.runtime.world import left_over
 from tests.support.machines import peer_id

@@ -14,14 +14,13 @@ import pytest
 from aiohttp import web
 
 from shoal.base.errors import ConfigError, NotFound
-from shoal.cli.gateway_opening import gateway_of
-from shoal.gateway import keys as gateway_keys
-from shoal.gateway.keys import KeyFile
-from shoal.gateway.openapi import document
-from shoal.gateway.routes import Route, Scope
+from shoal.config.sections import GatewaySection, StorageSection, TrackerSection
+from shoal.gateway import api_keys as gateway_keys
+from shoal.gateway.api_keys import KeyFile
+from shoal.gateway.route_table import Route, Scope, document
+from shoal.gateway.server import gateway_of
 from shoal.identity import SeededEntropy
 from shoal.node import NetworkFile, Node
-from shoal.node.network_file import GatewaySection, StorageSection, TrackerSection
 from tests.gateway.client import Client, open_gateway
 from tests.node.network import run
 

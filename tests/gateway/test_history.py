@@ -20,14 +20,15 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from shoal.base.ids import show_node_id
-from shoal.cli.gateway_doors import doors_of
-from shoal.cli.gateway_opening import gateway_of as whole_gateway_of
+from shoal.config.network_file import NetworkFile
+from shoal.config.sections import GatewaySection
 from shoal.gateway import Gateway
-from shoal.gateway import history as gateway_history
+from shoal.gateway.endpoints import history as gateway_history
+from shoal.gateway.live_feeds import doors_of
+from shoal.gateway.server import gateway_of as whole_gateway_of
 from shoal.node import Node
-from shoal.node.network_file import GatewaySection, NetworkFile
 from shoal.storage.errors import StoreError
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.network import run
 from tests.node.storage import StorageTown

@@ -12,12 +12,18 @@ from uuid import UUID
 
 import pytest
 
-from shoal.base.log_pages import PAGE_BYTES_MAX, PAGE_ROWS_MAX, LogRows, decode_heads, decode_rows
+from shoal.base.gateway_messages import (
+    PAGE_BYTES_MAX,
+    PAGE_ROWS_MAX,
+    LogRows,
+    decode_heads,
+    decode_rows,
+)
 from shoal.base.units import S_NS
-from shoal.gateway import log_reading
-from shoal.identity.stream_message import decode_body
+from shoal.gateway.endpoints import storage_log
+from shoal.identity.message_body import decode_body
 from shoal.storage.config import StoreConfig
-from shoal.storage.layout import place_of, tail_of
+from shoal.storage.message_store.layout import place_of, tail_of
 from tests.support.log_server import ALICE, BOB, START_MS, STREAM, LogServer, signed
 
 HOUR_NS = 3_600 * S_NS
@@ -97,7 +103,7 @@ def test_a_filter_that_finds_nothing_ends_in_time(
     server: LogServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server.store._logs, "_config", StoreConfig(scan_rows_max=10))
-    monkeypatch.setattr(log_reading, "SCANS_MAX", 3)
+    monkeypatch.setattr(storage_log, "SCANS_MAX", 3)
     server.append(signed(number) for number in range(100))
     got = page(server, f"&publisher=0x{BOB.address.hex()}")
     assert (got.rows, got.through) == ([], 30)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shoal.base.ids import show_node_id
-from shoal.gateway.metrics import NODES_SHOWN_MAX, _behind
+from shoal.gateway.endpoints.metrics import NODES_SHOWN_MAX, _behind
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.protocols.streams.history.sync import Progress
+from shoal.protocols.streams.history.anti_entropy import Progress
 
 
 def test_storage_nodes_beyond_a_bound_are_one_line() -> None:

@@ -12,15 +12,13 @@ import pytest
 
 from shoal.base.errors import StreamUnavailable
 from shoal.base.ids import MessageId, NodeId, StreamId
-from shoal.base.log_limit import settle_logs
-from shoal.cli.gateway_doors import doors_of
-from shoal.gateway.doors import PublishOptions, StreamDoor
+from shoal.base.log_line_limit import settle_logs
+from shoal.gateway.live_feeds import PublishOptions, StreamDoor, doors_of
 from shoal.gateway.mqtt import bridge as mqtt_bridge
-from shoal.gateway.mqtt import packets
 from shoal.gateway.mqtt import session as mqtt_session
+from shoal.gateway.mqtt import session as packets
 from shoal.gateway.mqtt.bridge import Bridge, BridgeConfig, Mapped
-from shoal.gateway.mqtt.packets import Credentials, Publish, Version
-from shoal.gateway.mqtt.session import Address, Session
+from shoal.gateway.mqtt.session import Address, Credentials, Publish, Session, Version
 from tests.node.network import Town, contents, free_port, in_town, run, take
 from tests.transport.recorder import until
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import RemoteError
-from shoal.gateway.mqtt import packets
+from shoal.gateway.mqtt import session
 from shoal.gateway.mqtt.bridge import content_of, payload_of
-from shoal.gateway.mqtt.packets import (
+from shoal.gateway.mqtt.session import (
     ConnAck,
     Credentials,
     Disconnected,
@@ -26,22 +26,22 @@ from shoal.gateway.mqtt.packets import (
 VERSIONS: tuple[Version, ...] = ("3.1.1", "5")
 
 
-def decode(version: Version, raw: bytes) -> list[packets.Packet]:
+def decode(version: Version, raw: bytes) -> list[session.Packet]:
     return list(Reader(version).feed(raw))
 
 
 def test_connect() -> None:
-    old = packets.connect("3.1.1", Credentials("me"), 30)
+    old = session.connect("3.1.1", Credentials("me"), 30)
     assert old == bytes.fromhex("10 0e 0004 4d515454 04 00 001e 0002 6d65")
-    new = packets.connect("5", Credentials("me", "user", "pass"), 30)
+    new = session.connect("5", Credentials("me", "user", "pass"), 30)
     properties = "0d 11 00015180 21 0020 27 00100000"
     secrets = "0004 75736572 0004 70617373"
     assert new == bytes.fromhex(f"10 28 0004 4d515454 05 c0 001e {properties} 0002 6d65 {secrets}")
 
 
 def test_subscribe_without_what_is_our_own() -> None:
-    assert packets.subscribe("3.1.1", 7, ["a/+"]) == bytes.fromhex("82 08 0007 0003 612f2b 01")
-    assert packets.subscribe("5", 7, ["a/+"]) == bytes.fromhex("82 09 0007 00 0003 612f2b 15")
+    assert session.subscribe("3.1.1", 7, ["a/+"]) == bytes.fromhex("82 08 0007 0003 612f2b 01")
+    assert session.subscribe("5", 7, ["a/+"]) == bytes.fromhex("82 09 0007 00 0003 612f2b 15")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -56,9 +56,9 @@ def test_a_message_is_read_as_it_was_written(
 ) -> None:
     marks = (("shoal-stream", "x"),) if version == "5" else ()
     message = Publish(topic, payload, id, marks=marks)
-    raw = packets.publish(version, message)
+    raw = session.publish(version, message)
     reader = Reader(version)
-    found = [*reader.feed(raw[:cut]), *reader.feed(raw[cut:] + packets.puback(9))]
+    found = [*reader.feed(raw[:cut]), *reader.feed(raw[cut:] + session.puback(9))]
     assert found == [message, PubAck(9)]
 
 
@@ -91,17 +91,17 @@ def test_what_cannot_be_is_refused(raw: str) -> None:
 
 @pytest.mark.parametrize("chunk", [1000, 65_536, 10_000_000])
 def test_a_message_that_is_too_large_is_passed_over_in_the_old_version(chunk: int) -> None:
-    payload = bytes(packets.PACKET_BYTES_MAX)
+    payload = bytes(session.PACKET_BYTES_MAX)
     large, next_one = Publish("a/b", payload, 7), Publish("a/b", b"x", 8)
-    written = [packets.publish("3.1.1", one) for one in (large, next_one)]
+    written = [session.publish("3.1.1", one) for one in (large, next_one)]
     raw, reader = b"".join(written), Reader("3.1.1")
-    found: list[packets.Packet] = []
+    found: list[session.Packet] = []
     for begin in range(0, len(raw), chunk):
         found += reader.feed(raw[begin : begin + chunk])
         assert len(reader._bytes) <= 70_000
     assert found == [TooLarge("a/b", 7, len(payload) + 7), next_one]
     with pytest.raises(RemoteError):
-        decode("5", packets.publish("5", large))
+        decode("5", session.publish("5", large))
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from shoal.base.outbox_requests import BODY_BYTES_MAX, CHUNK_ROWS_MAX
-from shoal.identity.stream_message import BINARY, TEXT
+from shoal.base.gateway_messages import BODY_BYTES_MAX, CHUNK_ROWS_MAX
+from shoal.identity.message_body import BINARY, TEXT
 from shoal.node import Node
 from tests.node.network import contents, run, take
 from tests.node.outbox import STREAM, TOKEN, open_gateway, open_publisher, role_of, town_of

@@ -11,20 +11,22 @@ from unittest import mock
 
 import pytest
 
+from shoal.base.containers import BoundedQueue
 from shoal.base.errors import ConfigError
-from shoal.cli.gateway_opening import bridge_of, gateway_of
-from shoal.gateway import feeds as gateway_feeds
-from shoal.node import NetworkFile, Node
-from shoal.node.door_sections import MqttMapping
-from shoal.node.network_file import (
+from shoal.config.network_file import load_network_file
+from shoal.config.sections import (
     DhtSection,
     GatewaySection,
+    MqttMapping,
     MqttSection,
     SearchSection,
     TrackerSection,
-    load_network_file,
 )
-from shoal.storage.layout import place_of
+from shoal.gateway import live_feeds as gateway_feeds
+from shoal.gateway.mqtt.bridge import bridge_of
+from shoal.gateway.server import gateway_of
+from shoal.node import NetworkFile, Node
+from shoal.storage.message_store.layout import place_of
 from tests.gateway.client import open_gateway
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.network import PATIENCE_S, Town, in_town, run
@@ -172,7 +174,9 @@ def test_a_subscriber_that_does_not_read_is_told_what_it_missed() -> None:
     async def scenario(town: Town) -> None:
         (node,) = await town.move_in()
         stream = await node.create_stream("/x")
-        with mock.patch.object(gateway_feeds, "SUBSCRIBER_QUEUE_MAX", 5):
+        with mock.patch.object(
+            gateway_feeds, "BoundedQueue", lambda _, size: BoundedQueue(5, size)
+        ):
             async with open_gateway(node) as client:
                 host, port = client.gateway.address.removeprefix("http://").split(":")
                 reader, writer = await asyncio.open_connection(host, int(port), limit=1024)

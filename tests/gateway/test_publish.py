@@ -14,13 +14,13 @@ import pytest
 
 from shoal.base.errors import StreamUnavailable
 from shoal.base.ids import StreamId, show_node_id
-from shoal.cli.gateway_opening import gauges_of
-from shoal.gateway import bodies as gateway_bodies
-from shoal.gateway import feeds as gateway_feeds
+from shoal.gateway import live_feeds as gateway_feeds
+from shoal.gateway import requests as gateway_bodies
 from shoal.gateway.config import LINES_MAX, SUBSCRIBER_QUEUE_BYTES_MAX
-from shoal.gateway.doors import Gap, Told, parse_message_id, show_message_id
-from shoal.gateway.feeds import Feeds, Queue, TooManySubscribers
-from shoal.gateway.publishing import contents_of
+from shoal.gateway.endpoints.metrics import gauges_of
+from shoal.gateway.endpoints.publishing import contents_of
+from shoal.gateway.live_feeds import Feeds, Gap, Queue, Told, parse_message_id, show_message_id
+from shoal.gateway.requests import TooManySubscribers
 from tests.gateway.client import open_gateway
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.disorder import send_in_order

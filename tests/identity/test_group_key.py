@@ -22,7 +22,7 @@ from shoal.identity.group_key import (
     Sealer,
     sealed_with,
 )
-from shoal.identity.stream_message import CONTENT_BYTES_MAX, ENCRYPTED
+from shoal.identity.message_body import CONTENT_BYTES_MAX, ENCRYPTED
 from tests.strategies import message_ids
 
 STREAM = StreamId("0x" + "11" * 20 + "/private")

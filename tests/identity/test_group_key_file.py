@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from shoal.base.errors import KeystoreError
 from shoal.base.ids import NodeId, StreamId
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity import group_key_file as files
-from shoal.identity.group_key import GroupKey
-from shoal.identity.group_key_file import group_key_path, read_group_keys, write_group_keys
+from shoal.identity import group_key as files
+from shoal.identity.group_key import GroupKey, group_key_path, read_group_keys, write_group_keys
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "group-keys-v1"
 OWNER = PrivateKey.generate(SeededEntropy("owner of the golden file"))

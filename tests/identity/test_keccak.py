@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.identity import keccak
+from shoal.identity import signatures
 
 # The Keccak team's vectors for the original padding; "hello" as every Ethereum tool prints it.
 VECTORS = [
@@ -20,24 +20,24 @@ VECTORS = [
 
 @pytest.mark.parametrize(("data", "digest"), VECTORS)
 def test_known_digests(data: bytes, digest: str) -> None:
-    assert keccak.keccak256(data).hex() == digest
+    assert signatures.keccak256(data).hex() == digest
 
 
 @pytest.mark.parametrize(("data", "digest"), VECTORS)
 def test_known_digests_with_pycryptodome(data: bytes, digest: str) -> None:
     pytest.importorskip("Crypto.Hash.keccak", reason="pycryptodome is installed on Windows only")
-    assert keccak._from_pycryptodome()(data).hex() == digest
+    assert signatures._from_pycryptodome()(data).hex() == digest
 
 
 @given(st.binary(max_size=2000))
 def test_both_libraries_agree(data: bytes) -> None:
     pytest.importorskip("Crypto.Hash.keccak", reason="pycryptodome is installed on Windows only")
     pytest.importorskip("sha3", reason="safe-pysha3 is not installed on Windows")
-    assert keccak._from_pycryptodome()(data) == keccak._from_pysha3()(data)
+    assert signatures._from_pycryptodome()(data) == signatures._from_pysha3()(data)
 
 
 def test_without_any_library_the_error_names_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sha3", "Crypto", "Crypto.Hash", "Crypto.Hash.keccak"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"pip install safe-pysha3 .*pycryptodome"):
-        keccak._load()
+        signatures._load()

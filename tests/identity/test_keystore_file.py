@@ -14,7 +14,7 @@ import pytest
 
 from shoal.base.errors import KeystoreError
 from shoal.identity import ScryptCost, SystemEntropy, create_keystore, keystore, open_keystore
-from shoal.identity.keystore_file import create_private, read_private
+from shoal.identity.keystore import create_private, read_private
 
 from .strategies import private_key
 

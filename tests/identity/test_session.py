@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.session import (
+from shoal.identity.session_record import (
     NUMBER_MAX,
     SESSION_TAG,
     SessionRecord,

@@ -9,17 +9,18 @@ from hypothesis import strategies as st
 from shoal.base.errors import DecryptionFailed, MalformedMessage
 from shoal.base.ids import NodeId, StreamId
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.group_key import GROUP_KEY_BYTES, GroupKey
-from shoal.identity.stream_message import CONTENT_BYTES_MAX
-from shoal.identity.wrapped_key import (
+from shoal.identity.group_key import (
+    GROUP_KEY_BYTES,
     WRAP_BYTES,
     WRAPS_MAX,
+    GroupKey,
     Wrap,
     decode_announcement,
     encode_announcements,
     unwrap_key,
     wrap_key,
 )
+from shoal.identity.message_body import CONTENT_BYTES_MAX
 from tests.identity.strategies import private_keys
 
 STREAM = StreamId("0x" + "11" * 20 + "/private")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from shoal.base.errors import UsageError
+from shoal.base.ids import Contact
 from shoal.base.units import S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import (
     CancelTimer,
     Effect,

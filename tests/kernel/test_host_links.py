@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, Effect, OpenLink, Send
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.host import HOST, HostLimits

@@ -13,9 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, Effect, OpenLink, Send
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.host import HOST, HostLimits

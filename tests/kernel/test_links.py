@@ -6,7 +6,7 @@ import pytest
 
 from shoal.base.errors import InvariantViolated
 from shoal.kernel.inputs import LinkClosed, LinkFailed, LinkOpened
-from shoal.kernel.links import Claim, LinkTable
+from shoal.kernel.link_table import Claim, LinkTable
 from tests.support.machines import peer_id
 
 A, B, C = peer_id(1), peer_id(2), peer_id(3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.kernel.rate_limit import RateLimit
+from shoal.base.containers import RateLimit
 
 REFILL_NS = 100
 

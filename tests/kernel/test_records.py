@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from shoal.base.ids import INT63_MAX, MessageId, NodeId, StreamId
 from shoal.kernel import records
-from shoal.kernel.arrow import arrow_rows, arrow_schema, table_name
 from shoal.kernel.records import RECORD_FORMAT, RECORD_TYPES, ReceivedFirst, Record
+from shoal_lab.runs.run_tables import arrow_rows, arrow_schema, table_name
 from tests.support import record_golden
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

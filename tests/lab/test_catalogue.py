@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from shoal.base.errors import NotFound
-from shoal.lab import catalogue
-from shoal.lab.catalogue import find_scenario, list_scenarios, scenario_folder
-from shoal.lab.plan import load_plan
+from shoal_lab.runs.plan import load_plan
+from shoal_lab.scenarios import scenario
+from shoal_lab.scenarios.scenario import find_scenario, list_scenarios, scenario_folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,10 +42,12 @@ def test_a_missing_file_is_named(name: str) -> None:
 
 
 def test_a_wheel_brings_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "_PACKAGE", tmp_path / "a" / "b" / "c")
+    monkeypatch.setattr(scenario, "_PACKAGE", tmp_path / "a" / "b" / "c")
     assert scenario_folder() == tmp_path / "scenarios"
     shipped = tmp_path / "a" / "b" / "c" / "scenarios_data"
     shipped.mkdir(parents=True)
     assert scenario_folder() == shipped
     # The build puts them where the lab looks.
-    assert '"shoal/lab/scenarios_data"' in (ROOT / "scripts" / "wheel_data.py").read_text()
+    assert (
+        '"shoal_lab/scenarios/scenarios_data"' in (ROOT / "scripts" / "wheel_data.py").read_text()
+    )

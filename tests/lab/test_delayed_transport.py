@@ -13,11 +13,11 @@ import pytest
 
 from shoal.base.ids import NodeId
 from shoal.base.units import ns_of_seconds
-from shoal.lab.sockets.clock import LabLoop
-from shoal.lab.sockets.delayed_transport import DelayedLink, DelayedTransport, Lateness
 from shoal.transport.memory import MemoryNetwork, MemoryTransport
 from shoal.transport.port import DialFailed, Frame, Link
 from shoal.transport.websocket import WebSocketTransport
+from shoal_lab.experiments.streams.sockets import LabLoop
+from shoal_lab.testbed.delayed_transport import DelayedLink, DelayedTransport, Lateness
 from tests.transport.recorder import Recorder, until
 from tests.transport.stage import credentials, sockets
 

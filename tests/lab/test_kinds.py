@@ -10,8 +10,10 @@ import msgspec
 import pytest
 
 from shoal.base.errors import ConfigError, UsageError
-from shoal.lab import kinds
-from shoal.lab.kinds import (
+from shoal_lab.runs.plan import load_plan
+from shoal_lab.runs.runner import run_scenario
+from shoal_lab.scenarios import experiment_kinds
+from shoal_lab.scenarios.experiment_kinds import (
     Checks,
     ExperimentKind,
     Outcome,
@@ -20,9 +22,7 @@ from shoal.lab.kinds import (
     kind_names,
     register_kind,
 )
-from shoal.lab.plan import load_plan
-from shoal.lab.runner import run_scenario
-from shoal.lab.scenario import short_forms
+from shoal_lab.scenarios.scenario import short_forms
 
 
 class DiceOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +58,7 @@ DICE = ExperimentKind(
 
 @pytest.fixture
 def _dice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kinds, "_registered", {})
+    monkeypatch.setattr(experiment_kinds, "_registered", {})
     register_kind(DICE)
 
 
@@ -101,8 +101,10 @@ def test_every_kind_goes_by_settings_that_there_are() -> None:
 def test_a_run_loads_its_own_kind_only() -> None:
     """Each process of a sweep would wait for the others, and for all of SciPy."""
     source = (
-        "import sys; from shoal.lab.kinds import find_kind; find_kind('streams', 'delivery'); "
-        "print(*sorted({'scipy', 'shoal.lab.search', 'shoal.lab.loss'} & {*sys.modules}))"
+        "import sys; from shoal_lab.scenarios.experiment_kinds import find_kind; "
+        "find_kind('streams', 'delivery'); "
+        "lab = 'shoal_lab.experiments.'; "
+        "print(*sorted({'scipy', lab + 'search', lab + 'loss'} & {*sys.modules}))"
     )
     run = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert run.stdout == "\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.lab.sockets import clock
-from shoal.lab.sockets.clock import LabLoop
+from shoal_lab.experiments.streams import sockets
+from shoal_lab.experiments.streams.sockets import LabLoop
 
 
 def test_timers_are_finer_than_a_millisecond() -> None:
@@ -31,7 +31,7 @@ def test_the_clock_stands_still_while_others_run(
 ) -> None:
     file = tmp_path / "schedstat"
     file.write_text("1000 7000000000 3\n")
-    monkeypatch.setattr(clock, "SCHEDULER_FILE", str(file))
+    monkeypatch.setattr(sockets, "SCHEDULER_FILE", str(file))
     loop = LabLoop()
     try:
         before_s = loop.time()
@@ -48,7 +48,7 @@ def test_the_clock_stands_still_while_others_run(
 def test_where_nobody_counts_all_time_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "SCHEDULER_FILE", str(tmp_path / "missing"))
+    monkeypatch.setattr(sockets, "SCHEDULER_FILE", str(tmp_path / "missing"))
 
     async def main() -> float:
         loop = asyncio.get_running_loop()

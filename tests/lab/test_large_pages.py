@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.lab.large_pages import PAGE_BYTES, LargePages, heaps
+from shoal_lab.testbed.process_memory import PAGE_BYTES, LargePages, heaps
 
 MAPS = """\
 00400000-00c00000 r-xp 00000000 fe:00 1234                               /usr/bin/python3.11

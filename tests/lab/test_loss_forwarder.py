@@ -10,8 +10,8 @@ import time
 import pytest
 
 from shoal.base.units import MS_NS
-from shoal.lab.loss.forwarder import DelayLine, forward
-from shoal.lab.loss.namespaces import address, pair_delays
+from shoal_lab.testbed.namespaces import address, pair_delays
+from shoal_lab.testbed.packet_forwarder import DelayLine, forward
 
 DELAYS_NS = ((0, 30 * MS_NS, 80 * MS_NS), (40 * MS_NS, 0, 10 * MS_NS), (1, 2, 0))
 

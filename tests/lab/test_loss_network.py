@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from shoal.lab.loss import namespaces
-from shoal.lab.loss.namespaces import (
+from shoal_lab.testbed import namespaces
+from shoal_lab.testbed.namespaces import (
+    LinkCounts,
     NoUnderlay,
     enter_namespace,
     find_tools,
@@ -17,7 +18,6 @@ from shoal.lab.loss.namespaces import (
     parse_counters,
     parse_counts,
 )
-from shoal.lab.loss.plan import LinkCounts
 from tests.system.processes import is_running
 
 LISTING = """\
@@ -65,7 +65,7 @@ def test_a_forbidden_namespace_names_the_remedy(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_process_dies_with_its_parent() -> None:
     # A parent that ends at once, and leaves a child that would sleep on.
-    child = "import os, time; from shoal.lab.loss.namespaces import die_with_parent; "
+    child = "import os, time; from shoal_lab.testbed.namespaces import die_with_parent; "
     child += "die_with_parent(os.getppid()); print('ready', flush=True); time.sleep(60)"
     parent = (
         "import subprocess, sys; "
@@ -82,6 +82,8 @@ def test_a_process_dies_with_its_parent() -> None:
 
 
 def test_an_orphan_ends_at_once() -> None:
-    words = "from shoal.lab.loss.namespaces import die_with_parent; die_with_parent(1); print('on')"
+    words = (
+        "from shoal_lab.testbed.namespaces import die_with_parent; die_with_parent(1); print('on')"
+    )
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (1, b"")

@@ -9,12 +9,11 @@ import pytest
 
 from shoal.base.errors import ConfigError
 from shoal.base.units import MS_NS, S_NS
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.loss import settings
-from shoal.lab.loss.settings import make_plan
-from shoal.lab.plan import load_plan
-from shoal.lab.scenario import load_scenario
-from shoal.pipeline.report import published
+from shoal_lab.experiments.loss import experiment
+from shoal_lab.experiments.loss.experiment import make_plan
+from shoal_lab.report import published
+from shoal_lab.runs.plan import load_plan
+from shoal_lab.scenarios.scenario import find_scenario, load_scenario
 
 FILE = """
 protocol = "streams"
@@ -81,7 +80,7 @@ def test_transports_are_swept_and_differ_in_nothing_else(file: Path) -> None:
 def test_webrtc_without_its_engine_names_the_extra(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(settings, "find_spec", lambda name: None)
+    monkeypatch.setattr(experiment, "find_spec", lambda name: None)
     make_plan(load_scenario(file), 1)
     with pytest.raises(ConfigError, match=r"no module webrtc: pip install 'shoal\[webrtc\]'"):
         make_plan(load_scenario(file, ['options.transport="webrtc"']), 1)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from shoal.base.errors import InvariantViolated
-from shoal.lab.kinds import RunRequest, find_kind
-from shoal.lab.overlays.build import OverlayOptions, grow_overlay
-from shoal.lab.overlays.diameter import DiameterSurvey, diameter_bounds, hops_between
-from shoal.lab.overlays.randomness import PairSurvey
-from shoal.lab.runner import run_scenario
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
 from shoal.sim.simulation import SimulationFailure
+from shoal_lab.experiments.overlays.diameter import DiameterSurvey, diameter_bounds, hops_between
+from shoal_lab.experiments.overlays.growing import OverlayOptions, grow_overlay
+from shoal_lab.experiments.overlays.randomness import PairSurvey
+from shoal_lab.runs.runner import run_scenario
+from shoal_lab.scenarios.experiment_kinds import RunRequest, find_kind
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 
 RING = np.array([[(at - 1) % 8, (at + 1) % 8, -1] for at in range(8)])
 

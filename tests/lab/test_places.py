@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.lab.places import RunPlace, RunTask, ThisProcess, WorkerLost
-from shoal.lab.processes import Processes
-from shoal.lab.run_files import run_name
-from shoal.lab.runner import read_result, run_scenario
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
 from shoal.sim.simulation import SimulationFailure
+from shoal_lab.runs.local_processes import Processes
+from shoal_lab.runs.places import RunPlace, RunTask, ThisProcess, WorkerLost
+from shoal_lab.runs.run_files import run_name
+from shoal_lab.runs.runner import read_result, run_scenario
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario, WorkloadSettings
 
 SMALL = Scenario(
     name="small",

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import ConfigError
-from shoal.lab.overrides import apply_overrides, as_override
-from shoal.lab.plan import RUNS_MAX, Plan, find_axes, load_plan
-from shoal.lab.run_files import run_name
-from shoal.lab.scenario import load_scenario
 from shoal.sim.faults import Loss, Partition
+from shoal_lab.runs.plan import RUNS_MAX, Plan, find_axes, load_plan
+from shoal_lab.runs.run_files import run_name
+from shoal_lab.scenarios.overrides import apply_overrides, as_override
+from shoal_lab.scenarios.scenario import load_scenario
 
 
 @pytest.fixture

@@ -10,15 +10,15 @@ import pytest
 
 from shoal.base.errors import ConfigError
 from shoal.base.ids import NodeId, node_id
-from shoal.lab.overlays.near_half import NearHalfPolicy
-from shoal.lab.policies import make_policy, round_trips
-from shoal.lab.scenario import NetworkSettings, load_scenario
-from shoal.lab.stream_view import in_one_piece
-from shoal.protocols.streams.aware_policy import AwarePolicy
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.topology import LinkChanges
+from shoal.protocols.streams.topology.aware_policy import AwarePolicy
+from shoal.protocols.streams.topology.policy import LinkChanges
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
 from shoal.sim import RegionDelay, load_table
 from shoal.sim.delays import parse_table
+from shoal_lab.baselines.near_half import NearHalfPolicy
+from shoal_lab.experiments.streams.network_view import in_one_piece
+from shoal_lab.experiments.streams.simulated_network import make_policy, round_trips
+from shoal_lab.scenarios.scenario import NetworkSettings, load_scenario
 
 DELAYS = RegionDelay(load_table("aws"))
 

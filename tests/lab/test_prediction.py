@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shoal.base.ids import show_node_id
-from shoal.lab.prediction import compare
-from shoal.protocols.streams.estimate import Estimate
+from shoal.protocols.streams.tracker.delay_estimate import Estimate
+from shoal_lab.experiments.streams.figures import compare
 from tests.support.streams import ALICE, BOB
 
 

@@ -19,12 +19,12 @@ from shoal.kernel.records import (
     RttMeasured,
     Sent,
 )
-from shoal.kernel.tables import TENTH_NS
-from shoal.lab import records
-from shoal.lab.records import Place, StreamRecords, Surroundings
-from shoal.lab.results import NEVER_NS, StreamResults
 from shoal.sim.delays import RegionTable
 from shoal.sim.trace import Row, by_kind
+from shoal_lab.experiments.streams import tables as records
+from shoal_lab.experiments.streams.figures import NEVER_NS, StreamResults
+from shoal_lab.experiments.streams.tables import Place, StreamRecords, Surroundings
+from shoal_lab.runs.run_tables import TENTH_NS
 from tests.lab.test_results import ALL_READY, STREAM, A, B, C, D, message, published, received
 
 PLACES = [Place(A, "x"), Place(B, "y"), Place(C, "x"), Place(D, "y")]

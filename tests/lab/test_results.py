@@ -19,8 +19,15 @@ from shoal.kernel.records import (
     Rejected,
     RttMeasured,
 )
-from shoal.lab.results import YOUNG_NS, Degrees, Hops, Spread, StreamFigures, StreamResults
 from shoal.sim.trace import by_kind
+from shoal_lab.experiments.streams.figures import (
+    YOUNG_NS,
+    Degrees,
+    Hops,
+    Spread,
+    StreamFigures,
+    StreamResults,
+)
 
 STREAM = StreamId("0x0/test")
 A, B, C, D = (node_id(bytes([number]) * 20) for number in range(4))

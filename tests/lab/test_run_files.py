@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.errors import ConfigError, UsageError
-from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
-from shoal.kernel.tables import RUN_TABLES, run_table_schema
-from shoal.lab.kinds import RunProgress
-from shoal.lab.run_files import (
+from shoal.kernel.records import RUN_FILE, RUN_FORMAT
+from shoal.sim.delays import digest_table
+from shoal.sim.simulation import SimulationFailure
+from shoal_lab.runs.run_files import (
+    OLD_SETTINGS,
     AlreadyThere,
     NotWritten,
     RunInfo,
@@ -26,11 +27,10 @@ from shoal.lab.run_files import (
     run_name,
     write_run,
 )
-from shoal.lab.runner import run_scenario
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings, pin_delays
-from shoal.pipeline.run_settings import OLD_SETTINGS
-from shoal.sim.delays import digest_table
-from shoal.sim.simulation import SimulationFailure
+from shoal_lab.runs.run_tables import RUN_TABLES, run_table_schema
+from shoal_lab.runs.runner import run_scenario
+from shoal_lab.scenarios.experiment_kinds import RunProgress
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario, WorkloadSettings, pin_delays
 from tests.lab.test_runner import FailsAt
 
 SMALL = Scenario(
@@ -81,7 +81,7 @@ def test_writing_a_run_does_not_change_it(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.lab.simulated.safety_checkers", lambda: [FailsAt(1.0)])
+    monkeypatch.setattr("shoal_lab.testbed.simulated.safety_checkers", lambda: [FailsAt(1.0)])
     with pytest.raises(SimulationFailure), RunWriter(tmp_path) as writer:
         run_scenario(SMALL, writer=writer)
     assert list(tmp_path.iterdir()) == []
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_written_leaves_no_run(
     def fails(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("shoal.lab.run_files._write_bytes", fails)
+    monkeypatch.setattr("shoal_lab.runs.run_files._write_bytes", fails)
     with pytest.raises(NotWritten, match=f"{tmp_path}/a could not be written: disk full"):
         write_run(tmp_path, info(), lambda: EMPTY)
     assert list(tmp_path.iterdir()) == []

@@ -11,13 +11,14 @@ import pytest
 from shoal.base.errors import InvariantViolated
 from shoal.kernel.effects import Effect
 from shoal.kernel.inputs import Input
-from shoal.lab import simulated
-from shoal.lab.collector import quiet_collector
-from shoal.lab.kinds import RunProgress
-from shoal.lab.runner import replay_command, run_scenario
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
 from shoal.sim.faults import Loss
-from shoal.sim.simulation import SimNode, Simulation, SimulationFailure
+from shoal.sim.host import SimNode
+from shoal.sim.simulation import Simulation, SimulationFailure
+from shoal_lab.runs.runner import replay_command, run_scenario
+from shoal_lab.scenarios.experiment_kinds import RunProgress
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario, WorkloadSettings
+from shoal_lab.testbed import simulated
+from shoal_lab.testbed.process_memory import quiet_collector
 
 SMALL = Scenario(
     name="small",

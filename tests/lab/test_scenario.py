@@ -10,9 +10,9 @@ import pytest
 
 from shoal.base.errors import ConfigError, UsageError
 from shoal.base.units import MS_NS
-from shoal.lab.scenario import Scenario, delay_model, load_scenario, parse_scenario
 from shoal.sim.delays import ConstantDelay, RegionDelay
 from shoal.sim.faults import Crash, Loss
+from shoal_lab.scenarios.scenario import Scenario, delay_model, load_scenario, parse_scenario
 
 
 def parse(text: str) -> Scenario:

@@ -8,12 +8,12 @@ import pytest
 
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.kernel.records import Delivered, Published
-from shoal.lab.experiment import StreamsExperiment
-from shoal.lab.liveness import check_overlay
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
-from shoal.lab.streams import StreamsNetwork
 from shoal.protocols.streams.commands import LeaveStream, MessageArrived, StreamReady
 from shoal.sim.trace import Row
+from shoal_lab.experiments.streams.delivery import StreamsExperiment
+from shoal_lab.experiments.streams.network_view import check_overlay
+from shoal_lab.experiments.streams.simulated_network import StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario, WorkloadSettings
 
 
 def scenario(nodes: int = 8, **workload: Any) -> Scenario:

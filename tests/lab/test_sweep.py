@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shoal.lab.places import RunDone, RunTask, ThisProcess, Told
-from shoal.lab.plan import Plan, load_plan
-from shoal.lab.runner import read_result
-from shoal.lab.sweep import SweepProgress, run_plan
+from shoal_lab.runs.places import RunDone, RunTask, ThisProcess, Told
+from shoal_lab.runs.plan import Plan, load_plan
+from shoal_lab.runs.runner import read_result
+from shoal_lab.runs.sweep import SweepProgress, run_plan
 
 SCENARIO = """
 repeats = 4

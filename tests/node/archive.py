@@ -8,16 +8,16 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from shoal.identity import PrivateKey, SeededEntropy
-from shoal.node import NetworkFile, Node, Stream
-from shoal.node.network_file import (
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import (
     NodeSection,
     PeerEntry,
     StorageSection,
     StreamSettings,
     TrackerSection,
-    tracker_contact,
 )
+from shoal.identity import PrivateKey, SeededEntropy
+from shoal.node import NetworkFile, Node, Stream
 from tests.node.network import Town, run
 from tests.transport.recorder import until
 

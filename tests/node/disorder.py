@@ -8,11 +8,10 @@ import msgspec
 
 from shoal.base.ids import MessageId
 from shoal.base.units import MS_NS
-from shoal.identity.stream_message import JSON, Position
+from shoal.identity.message_body import JSON, Position
 from shoal.node import Node, Stream
 from shoal.protocols.streams.commands import ReadySent, SendReady
-from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.streams.publisher import sign_message
+from shoal.protocols.streams.signed_message import VerifiedMessage, sign_message
 from tests.transport.recorder import until
 
 

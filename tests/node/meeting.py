@@ -11,26 +11,25 @@ import pytest
 
 from shoal.base.ids import MessageId, node_id
 from shoal.base.units import MS_NS
-from shoal.identity.stream_message import Position
-from shoal.node import splice
-from shoal.node.history import NodeHistory
-from shoal.node.messages import Message
-from shoal.node.progress import Progress
-from shoal.node.splice import Splice
-from shoal.node.subscription import Subscription
-from shoal.protocols.streams.commands import MessageArrived
-from shoal.protocols.streams.history.commands import (
+from shoal.identity.message_body import Position
+from shoal.node.streams import subscription
+from shoal.node.streams.history import NodeHistory
+from shoal.node.streams.message import Message
+from shoal.node.streams.reader_offsets import Progress
+from shoal.node.streams.subscription import Splice, Subscription
+from shoal.protocols.streams.commands import (
     FAILED,
     HistoryEnded,
     HistoryPage,
     HistoryRow,
     LogRange,
+    MessageArrived,
     MessageRange,
     ReadHistory,
     What,
 )
-from shoal.protocols.streams.history.reader import cursor_of
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.history.read_plan import cursor_of
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from tests.support.streams import STREAM
 
 NOW_MS = 0  # of each test's beginning
@@ -170,6 +169,6 @@ def quicken(monkeypatch: pytest.MonkeyPatch) -> int:
     # What is read and what is live meet at the present: it must not have become the past.
     now_ms = time_ns() // MS_NS
     monkeypatch.setitem(globals(), "NOW_MS", now_ms)
-    monkeypatch.setattr(splice, "SETTLE_S", 0.1)
-    monkeypatch.setattr(splice, "PAUSES_S", (0.0, 0.01, 0.02))
+    monkeypatch.setattr(subscription, "SETTLE_S", 0.1)
+    monkeypatch.setattr(subscription, "PAUSES_S", (0.0, 0.01, 0.02))
     return now_ms

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from shoal.cli.demo.ports import free_port as free_port
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import NodeSection, StreamSettings, TrackerSection
 from shoal.identity import SeededEntropy
 from shoal.node import Message, NetworkFile, Node, Subscription
-from shoal.node.network_file import NodeSection, StreamSettings, TrackerSection, tracker_contact
+from shoal_lab.testbed.child_process import free_port as free_port
 from tests.runtime.world import left_over
 from tests.transport.recorder import until
 

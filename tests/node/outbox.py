@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from shoal.config.sections import GatewaySection, OutboxSection
 from shoal.gateway import Gateway
 from shoal.identity import SeededEntropy
-from shoal.identity.stream_message import BINARY
+from shoal.identity.message_body import BINARY
 from shoal.node import NetworkFile, Node
-from shoal.node.network_file import GatewaySection, OutboxSection
-from shoal.node.outbox_role import OutboxRole
-from shoal.storage.outbox_types import Attempt, ChunkPlace
+from shoal.node.roles.outbox import OutboxRole
+from shoal.storage.outbox_file import Attempt, ChunkPlace
 from tests.node.storage import StorageTown
 
 TOKEN = "a token that nobody guesses"

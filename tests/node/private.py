@@ -7,14 +7,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from shoal.base.ids import StreamId, show_node_id
+from shoal.config.sections import (
+    NodeSection,
+    PeerEntry,
+    StorageSection,
+    TrackerSection,
+    WebRTCSection,
+)
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
 from shoal.kernel.access import Permission
 from shoal.node import NetworkFile, Node
-from shoal.node.network_file import NodeSection, PeerEntry, StorageSection, TrackerSection
-from shoal.node.webrtc_section import WebRTCSection
-from shoal.registry.client import ContractRegistry
 from shoal.registry.config import RegistrySection
-from shoal.registry.members import put_public_key
+from shoal.registry.contract_registry import ContractRegistry, put_public_key
 from shoal.registry.opening import deploy_registry, open_registry
 from shoal.registry.port import StreamTerms
 from tests.node.network import free_port

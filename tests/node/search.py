@@ -11,15 +11,14 @@ from random import Random
 from typing import Any
 
 from shoal.base.errors import SessionReplaced
-from shoal.base.ids import NodeId, show_node_id
+from shoal.base.ids import Contact, NodeId, show_node_id
 from shoal.base.units import MS_NS
+from shoal.config.sections import NodeSection, PeerEntry, SearchSection
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.node import Hit, NetworkFile, Node
-from shoal.node.network_file import NodeSection, PeerEntry, SearchSection
-from shoal.node.search import NodeSearch, Token
+from shoal.node.search.client import NodeSearch, Token
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.documents import Document, Life, sign_document
+from shoal.protocols.search.documents.document import Document, Life, sign_document
 from tests.node.network import free_port, run
 
 ALICE = PrivateKey.generate(SeededEntropy("alice"))

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from shoal.base.ids import StreamId, show_node_id
-from shoal.identity import PrivateKey, SeededEntropy
-from shoal.node import NetworkFile, Node
-from shoal.node.network_file import (
+from shoal.config.sections import (
     NodeSection,
     PeerEntry,
     StorageSection,
     StreamSettings,
     TrackerSection,
 )
+from shoal.identity import PrivateKey, SeededEntropy
+from shoal.node import NetworkFile, Node
 from tests.node.network import PATIENCE_S, free_port
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.node.addresses import is_local, is_loopback
+from shoal.config.sections import is_local, is_loopback
 
 
 @pytest.mark.parametrize(

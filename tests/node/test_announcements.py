@@ -11,16 +11,17 @@ import pytest
 
 from shoal.base.errors import NotFound, SearchUnavailable, UsageError
 from shoal.base.ids import parse_stream_id, show_node_id
+from shoal.config.sections import DhtSection, PeerEntry, SearchSection
 from shoal.identity import SeededEntropy
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import cid_of, show_cid
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import new_meta_topic
 from shoal.kernel.access import Permission
-from shoal.node import Hit, NetworkFile, Node, announcements
-from shoal.node.announcements import Announcements
-from shoal.node.documents import NodeDocuments, PublishedDocument
-from shoal.node.network_file import DhtSection, PeerEntry, SearchSection
-from shoal.protocols.search.documents import NAME_CHARS_MAX, Life
+from shoal.node import Hit, NetworkFile, Node
+from shoal.node.search import announcements
+from shoal.node.search.announcements import Announcements
+from shoal.node.search.documents import NodeDocuments, PublishedDocument
+from shoal.protocols.search.documents.document import NAME_CHARS_MAX, Life
 from shoal.registry.port import EVERYBODY
 from tests.node.network import PATIENCE_S, free_port, network_of, open_tracker, run
 from tests.node.private import PrivateTown, key_of, make_stream
@@ -142,7 +143,7 @@ def test_what_is_withdrawn_is_deleted_also_if_another_process_announced_it() -> 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.node.search_role.SearchConfig", FAST)
+    monkeypatch.setattr("shoal.node.search.client.SearchConfig", FAST)
 
 
 @pytest.mark.usefixtures("quick")

@@ -12,9 +12,9 @@ import pytest
 
 import shoal
 from shoal.base.errors import UsageError
-from shoal.node.blocking import Items
-from shoal.node.loop_thread import LoopThread
-from shoal.node.network_file import NetworkFile, NodeSection, PeerEntry, TrackerSection
+from shoal.config.network_file import NetworkFile
+from shoal.config.sections import NodeSection, PeerEntry, TrackerSection
+from shoal.node.blocking import Items, LoopThread
 
 DEAD = NetworkFile(trackers=(PeerEntry("0x" + "ab" * 20, ("ws://127.0.0.1:9",)),))
 HANG_S = 30  # whatever takes longer hangs

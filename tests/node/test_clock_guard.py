@@ -10,9 +10,10 @@ import pytest
 
 import shoal
 from shoal.base.units import S_NS
+from shoal.config.network_file import NetworkFile
+from shoal.config.sections import DhtSection, NodeSection, TrackerSection
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.node.clock_guard import BELIEVED_NS
-from shoal.node.network_file import DhtSection, NetworkFile, NodeSection, TrackerSection
 from shoal.node.node import Node
 from shoal.protocols.streams.peer_clocks import ClocksCompared
 from tests.node.network import Town, in_town, network_of, open_tracker, run

@@ -10,10 +10,10 @@ from contextlib import suppress
 import pytest
 
 from shoal.base.errors import ShoalError
+from shoal.config.sections import DhtSection, PeerEntry, SearchSection
 from shoal.node import NetworkFile, Node
-from shoal.node import memberships as module
-from shoal.node.network_file import DhtSection, PeerEntry, SearchSection
-from shoal.transport.door import Door
+from shoal.node.streams import memberships as module
+from shoal.transport.socket_listener import Door
 from tests.node.network import Town, contents, in_town, take
 
 NOBODY = (PeerEntry("0x" + "ab" * 20, ("ws://127.0.0.1:9",)),)

@@ -10,9 +10,9 @@ import pytest
 
 from shoal.base.errors import ClockWrong, NotFound, UsageError
 from shoal.base.ids import show_node_id
-from shoal.node import documents
-from shoal.node.documents import NodeDocuments, split_address
-from shoal.node.search import Token
+from shoal.node.search import documents
+from shoal.node.search.client import Token
+from shoal.node.search.documents import NodeDocuments, split_address
 from shoal.protocols.search.commands import (
     DocumentPut,
     FindDocuments,
@@ -20,8 +20,8 @@ from shoal.protocols.search.commands import (
     PutDocument,
     SearchOver,
 )
-from shoal.protocols.search.document_space import DocumentSpace
-from shoal.protocols.search.documents import LIFE_NS_MAX, Document, Life, document_id
+from shoal.protocols.search.documents.document import LIFE_NS_MAX, Document, Life, document_id
+from shoal.protocols.search.spaces import DocumentSpace
 from tests.node.search import ALICE, BOB, DAY_MS, Door, document
 
 HOUR_NS = 3600 * 10**9

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from shoal.base.log_limit import LINES_MAX
-from shoal.gateway.metrics import Metrics
-from shoal.identity.stream_message import decode_body
+from shoal.base.log_line_limit import LINES_MAX
+from shoal.gateway.endpoints.metrics import Metrics
+from shoal.identity.message_body import decode_body
 from shoal.kernel.records import Equivocation
-from shoal.node.equivocations import PROOFS_MAX, Equivocations
+from shoal.node.node import PROOFS_MAX, Equivocations
 from shoal.protocols.streams.commands import EquivocationSeen
 from tests.node.network import Town, in_town, take
 from tests.support.liar import make_liar

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from shoal.base.errors import UsageError
+from shoal.config.network_file import NetworkFile
+from shoal.config.sections import NodeSection
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, SystemEntropy, create_keystore
-from shoal.node.held_key import held_key
-from shoal.node.network_file import NetworkFile, NodeSection
+from shoal.node.keys.key_lock import held_key
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.ids import NodeId, show_node_id
-from shoal.kernel.contact import Contact
-from shoal.node.addresses import is_public
-from shoal.node.host_cache import (
+from shoal.base.ids import Contact, NodeId, show_node_id
+from shoal.config.sections import is_public
+from shoal.node.search.client import (
     CACHE_BYTES_MAX,
     HOSTS_MAX,
     parse_hosts,

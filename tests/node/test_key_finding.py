@@ -13,15 +13,14 @@ from shoal.base.errors import HistoryUnavailable
 from shoal.base.ids import KEYS_PARTITION, MessageId, NodeId, StreamId
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.group_key import GroupKey, Sealer
-from shoal.identity.stream_message import Position
-from shoal.node import key_finding
-from shoal.node.key_finding import FINDS_MAX, PUBLISHER_FINDS_MAX, KeyFinder
-from shoal.protocols.streams.history.commands import ReadHistory
-from shoal.protocols.streams.keys.commands import FindKey
-from shoal.protocols.streams.keys.machine import KeyExchange
-from shoal.protocols.streams.keys.ring import KeyRing
-from shoal.protocols.streams.keys.vicinity import FixedVicinity
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.identity.message_body import Position
+from shoal.node.keys import group_keys
+from shoal.node.keys.group_keys import FINDS_MAX, PUBLISHER_FINDS_MAX, KeyFinder
+from shoal.protocols.streams.commands import FindKey, ReadHistory
+from shoal.protocols.streams.keys.key_exchange import KeyExchange
+from shoal.protocols.streams.keys.key_ring import KeyRing
+from shoal.protocols.streams.member.stream_node import FixedVicinity
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from tests.node.network import run
 
 STREAM = StreamId("0x" + "11" * 20 + "/private")
@@ -104,7 +103,7 @@ def test_announcements_are_read_near_the_message_and_then_a_key_s_age_back() -> 
 def test_a_key_that_nobody_has_is_not_looked_for_again_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(key_finding, "WITHOUT_S", 0.2)
+    monkeypatch.setattr(group_keys, "WITHOUT_S", 0.2)
 
     async def scenario(bench: Bench) -> None:
         one = message("a", 1)
@@ -124,7 +123,7 @@ def test_a_key_that_nobody_has_is_not_looked_for_again_for_a_while(
 def test_a_reader_of_history_waits_once_for_a_publisher_whose_keys_are_not_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(key_finding, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(group_keys, "PATIENCE_S", 0.05)
 
     async def scenario(bench: Bench) -> None:
         now_s = asyncio.get_running_loop().time

@@ -11,11 +11,10 @@ from shoal.base.errors import HistoryUnavailable, RegistryUnavailable
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, PublicKey, SeededEntropy
-from shoal.identity.group_key import GroupKey
-from shoal.identity.wrapped_key import decode_announcement
-from shoal.node import key_publishing
-from shoal.node.key_publishing import KeyPublisher
-from shoal.registry.members import Audience, StreamReader
+from shoal.identity.group_key import GroupKey, decode_announcement
+from shoal.node.keys import key_distribution
+from shoal.node.keys.key_distribution import KeyPublisher
+from shoal.registry.contract_registry import Audience, StreamReader
 from shoal.registry.port import FOREVER, Change
 from tests.node.network import run
 
@@ -28,8 +27,8 @@ class Bench:
     """A registry that says what a test wants, and what was announced."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(key_publishing, "audience", self._audience)
-        monkeypatch.setattr(key_publishing, "OUTAGE_S", 0.05)
+        monkeypatch.setattr(key_distribution, "audience", self._audience)
+        monkeypatch.setattr(key_distribution, "OUTAGE_S", 0.05)
         self.answer: Audience | Exception = _private(0, 1)
         self.asked = 0
         self.announced: list[tuple[bytes, NodeId]] = []
@@ -203,7 +202,7 @@ def test_a_registry_that_is_away_stops_nobody_who_was_known(
         key = await bench.key()
         bench.change(RegistryUnavailable("away"))
         await until(lambda: bench.asked == 3)
-        await asyncio.sleep(3 * key_publishing.OUTAGE_S)
+        await asyncio.sleep(3 * key_distribution.OUTAGE_S)
         assert await bench.key() == key
         assert bench.asked == 3, "a message waited for an answer that does not come"
         bench.answer = _private(1)  # it is back, and is found to be
@@ -252,7 +251,7 @@ def test_while_the_next_key_is_announced_nobody_seals_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_ns = 1_700_000_000 * S_NS
-    monkeypatch.setattr(key_publishing, "time_ns", lambda: now_ns)
+    monkeypatch.setattr(key_distribution, "time_ns", lambda: now_ns)
 
     async def scenario(bench: Bench) -> None:
         nonlocal now_ns

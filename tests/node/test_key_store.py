@@ -7,10 +7,9 @@ from pathlib import Path
 
 from shoal.base.ids import StreamId
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.group_key import GroupKey
-from shoal.identity.group_key_file import read_group_keys
-from shoal.node.key_store import KeyStore
-from shoal.protocols.streams.keys.ring import KeyRing
+from shoal.identity.group_key import GroupKey, read_group_keys
+from shoal.node.keys.group_keys import KeyStore
+from shoal.protocols.streams.keys.key_ring import KeyRing
 
 OWNER = PrivateKey.generate(SeededEntropy("owner"))
 STREAM = StreamId("0x" + "11" * 20 + "/private")

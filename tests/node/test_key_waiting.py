@@ -10,17 +10,15 @@ import pytest
 
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.group_key import GroupKey, Sealer
-from shoal.identity.group_key_file import read_group_keys
-from shoal.node.key_store import KeyStore
-from shoal.node.keys import NodeKeys
-from shoal.node.messages import BROKEN, NO_KEY
-from shoal.node.subscription import Subscription
+from shoal.identity.group_key import GroupKey, Sealer, read_group_keys
+from shoal.node.keys.group_keys import KeyStore, NodeKeys
+from shoal.node.streams.message import BROKEN, NO_KEY
+from shoal.node.streams.subscription import Subscription
 from shoal.protocols.streams.commands import MessageArrived
-from shoal.protocols.streams.keys import waiting
-from shoal.protocols.streams.keys.config import WaitingConfig
-from shoal.protocols.streams.keys.ring import KeyRing
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.config import WaitingConfig
+from shoal.protocols.streams.keys import sealed_queue
+from shoal.protocols.streams.keys.key_ring import KeyRing
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from tests.node.network import contents, nothing_more, run, take
 
 STREAM = StreamId("0x" + "11" * 20 + "/private")
@@ -79,7 +77,7 @@ def test_what_waits_is_read_when_its_key_comes_and_holds_nobody_up() -> None:
 
 def test_a_key_that_never_comes_shows_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     short = WaitingConfig(patience_ns=50_000_000)
-    monkeypatch.setattr(waiting, "WaitingConfig", lambda: short)
+    monkeypatch.setattr(sealed_queue, "WaitingConfig", lambda: short)
 
     async def main() -> None:
         keys, alice = FewKeys(), sealer("a")

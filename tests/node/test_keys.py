@@ -14,20 +14,18 @@ from msgspec.structs import replace
 
 from shoal.base.errors import HistoryUnavailable
 from shoal.base.ids import KEYS_PARTITION, MessageId, StreamId
+from shoal.config.sections import GatewaySection, OutboxSection
 from shoal.identity import SeededEntropy
-from shoal.identity.group_key import GroupKey, Sealer
-from shoal.identity.group_key_file import read_group_keys
-from shoal.identity.stream_message import ENCRYPTED, decode_body
-from shoal.identity.wrapped_key import decode_announcement
+from shoal.identity.group_key import GroupKey, Sealer, decode_announcement, read_group_keys
+from shoal.identity.message_body import ENCRYPTED, decode_body
 from shoal.kernel.access import Permission
 from shoal.node import NetworkFile, Node
-from shoal.node.history import NodeHistory
-from shoal.node.messages import BROKEN, NO_KEY
-from shoal.node.network_file import GatewaySection, OutboxSection
-from shoal.node.outbox_delivery import Delivery
-from shoal.node.publishing import Publishing
+from shoal.node.roles.outbox import Delivery
+from shoal.node.streams.history import NodeHistory
+from shoal.node.streams.message import BROKEN, NO_KEY
+from shoal.node.streams.publishing import Publishing
 from shoal.protocols.streams.commands import Publish
-from shoal.registry.client import ContractRegistry
+from shoal.registry.contract_registry import ContractRegistry
 from shoal.registry.port import EVERYBODY
 from tests.node.network import contents, run, take
 from tests.node.outbox import TOKEN, role_of, until_published, write_batch
@@ -229,7 +227,7 @@ def test_keys_outlive_a_restart_and_are_sealed_on_disk(tmp_path: Path) -> None:
 def test_what_cannot_be_opened_is_shown_in_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.node.key_finding.PATIENCE_S", 0.2)
+    monkeypatch.setattr("shoal.node.keys.group_keys.PATIENCE_S", 0.2)
 
     async def scenario(stage: Stage) -> None:
         stream = await stage.stream("/private", "bob")

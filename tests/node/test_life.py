@@ -15,9 +15,10 @@ from cryptography.x509.oid import NameOID
 
 from shoal.base.errors import ConfigError, NotFound, WrongPassphrase
 from shoal.base.units import S_NS
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import NodeSection, TrackerSection
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
 from shoal.node import NetworkFile, Node
-from shoal.node.network_file import NodeSection, TrackerSection, tracker_contact
 from shoal.transport.port import TransportLimits
 from shoal.transport.websocket import WebSocketTransport
 from tests.node.network import Town, contents, in_town, network_of, open_tracker, run, take

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.ids import MessageId, NodeId, StreamId
-from shoal.identity.stream_message import BINARY, JSON, TEXT
+from shoal.identity.message_body import BINARY, JSON, TEXT
 from shoal.node import Gap, Message
-from shoal.node.messages import decode_content, encode_content
+from shoal.node.streams.message import decode_content, encode_content
 
 ID = MessageId(StreamId("s/x"), 2, 1_700_000_000_123, 7, NodeId(bytes(20)), "c")
 

@@ -7,17 +7,11 @@ from pathlib import Path
 import pytest
 
 from shoal.base.errors import ConfigError, NotFound, UsageError
-from shoal.base.ids import parse_node_id, parse_stream_id
+from shoal.base.ids import Contact, parse_node_id, parse_stream_id
+from shoal.config.network_file import read_passphrase, tracker_contact
+from shoal.config.sections import NodeSection, PeerEntry, TopicsSection
 from shoal.identity.topics.cid import cid_of, show_cid
-from shoal.kernel.contact import Contact
 from shoal.node import NetworkFile, load_network_file
-from shoal.node.network_file import (
-    NodeSection,
-    PeerEntry,
-    TopicsSection,
-    read_passphrase,
-    tracker_contact,
-)
 
 ID = "0x7e5f4552091a69125d5dfcb7b8c2659029395bdf"
 TRACKER = f'[[trackers]]\nid = "{ID}"\naddresses = ["ws://127.0.0.1:7700"]\n'

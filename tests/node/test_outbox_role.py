@@ -9,10 +9,10 @@ from unittest import mock
 import pytest
 
 from shoal.base.errors import ConfigError, HistoryUnavailable
+from shoal.config.sections import GatewaySection, OutboxSection
 from shoal.node import NetworkFile, Node
-from shoal.node.history import NodeHistory
-from shoal.node.network_file import GatewaySection, OutboxSection
-from shoal.node.outbox_delivery import Delivery
+from shoal.node.roles.outbox import Delivery
+from shoal.node.streams.history import NodeHistory
 from shoal.storage.errors import StoreError
 from tests.node.network import contents, nothing_more, run, take
 from tests.node.outbox import (
@@ -158,7 +158,7 @@ def test_what_storage_missed_is_kept_one_by_one(tmp_path: Path) -> None:
             town.open("one") as keeper,
             open_publisher(town) as publisher,
         ):
-            quick = mock.patch("shoal.node.outbox_delivery.COUNT_S_MAX", 0.01)
+            quick = mock.patch("shoal.node.roles.outbox.COUNT_S_MAX", 0.01)
             with mock.patch.object(Delivery, "send", unheard), quick:
                 await write_batch(publisher, 0, numbered(0, 150))
                 await until_published(publisher)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
+from shoal.config.sections import StreamSettings
+from shoal.config.stream_settings import Terms
 from shoal.node import NetworkFile
-from shoal.node.network_file import StreamSettings
-from shoal.node.partitions import Partitions, partition_of
-from shoal.node.terms import Terms
+from shoal.node.streams.message import Partitions, partition_of
 from tests.node.network import Town, contents, in_town, nothing_more, take
 
 OWNER = "0x" + "ab" * 20

@@ -9,9 +9,7 @@ import msgspec
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.identity import PrivateKey, SeededEntropy
-from shoal.node import NetworkFile
-from shoal.node.network_file import (
+from shoal.config.sections import (
     DhtSection,
     GatewaySection,
     OutboxSection,
@@ -19,7 +17,9 @@ from shoal.node.network_file import (
     StorageSection,
     TopicsSection,
 )
-from shoal.node.parts import Parts
+from shoal.identity import PrivateKey, SeededEntropy
+from shoal.node import NetworkFile
+from shoal.node.assembly import Parts
 from shoal.protocols.search.messages import Match
 
 KEY = PrivateKey.generate(SeededEntropy("parts"))

@@ -9,7 +9,7 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId, node_id
 from shoal.base.offsets import Offset, PartitionOffset, format_offset, parse_offset
-from shoal.node.progress import (
+from shoal.node.streams.reader_offsets import (
     GIVEN_MAX,
     LATE_MS,
     STEPS_MIN,

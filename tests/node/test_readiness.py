@@ -12,18 +12,18 @@ import msgspec
 import pytest
 
 from shoal.base.ids import StreamId
-from shoal.identity import PrivateKey, SeededEntropy
-from shoal.node import NetworkFile, Node
-from shoal.node.network_file import (
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import (
     DhtSection,
     NodeSection,
     PeerEntry,
     SearchSection,
     StorageSection,
     TrackerSection,
-    tracker_contact,
 )
-from shoal.node.readiness import NodeReadiness
+from shoal.identity import PrivateKey, SeededEntropy
+from shoal.node import NetworkFile, Node
+from shoal.node.role_checks import NodeReadiness
 from shoal.protocols.streams.commands import JoinStream
 from shoal.runtime.readiness import (
     BEGIN_LOOKS,
@@ -82,7 +82,7 @@ def test_a_tracker_with_another_key_than_the_file_says_is_none() -> None:
 def test_a_tracker_that_is_lost_is_noticed_also_by_a_node_without_streams(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shoal.node.readiness.PROBE_S", 0.1)
+    monkeypatch.setattr("shoal.node.role_checks.PROBE_S", 0.1)
 
     async def scenario(town: Town) -> None:
         (node,) = await town.move_in()
@@ -201,7 +201,7 @@ def test_a_tracker_that_another_part_was_linked_with_has_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first dial came too early; storage has met it since, and let the link go."""
-    monkeypatch.setattr("shoal.node.readiness.LOOK_S", 0.01)
+    monkeypatch.setattr("shoal.node.role_checks.LOOK_S", 0.01)
 
     async def main() -> None:
         contact = nobody().contact()

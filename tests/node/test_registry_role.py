@@ -11,23 +11,22 @@ import pytest
 
 import shoal
 from shoal.base.errors import RegistryDamaged
-from shoal.base.ids import NodeId, StreamId, show_node_id
-from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
-from shoal.kernel.access import Permission, Verdict
-from shoal.kernel.contact import Contact
-from shoal.kernel.inputs import AccessChanged
-from shoal.node.network_file import (
-    NetworkFile,
+from shoal.base.ids import Contact, NodeId, StreamId, show_node_id
+from shoal.config.network_file import NetworkFile
+from shoal.config.sections import (
     NodeSection,
     PeerEntry,
     StorageSection,
     StreamSettings,
     TrackerSection,
 )
-from shoal.node.registry_role import READS_AT_ONCE, RegistryRole
-from shoal.node.terms import Terms
-from shoal.registry.client import ContractRegistry
+from shoal.config.stream_settings import Terms
+from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
+from shoal.kernel.access import Permission, Verdict
+from shoal.kernel.inputs import AccessChanged
+from shoal.node.roles.registry import READS_AT_ONCE, RegistryRole
 from shoal.registry.config import RegistrySection
+from shoal.registry.contract_registry import ContractRegistry
 from shoal.registry.opening import deploy_registry, open_registry
 from shoal.registry.port import Change, Directory, StreamTerms
 

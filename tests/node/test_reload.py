@@ -10,12 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.errors import ConfigError
-from shoal.base.ids import StreamId, show_node_id
-from shoal.identity import SeededEntropy
-from shoal.kernel.contact import Contact
-from shoal.kernel.fake_host import FakeHost
-from shoal.node import NetworkFile, Node
-from shoal.node.network_file import (
+from shoal.base.ids import Contact, StreamId, show_node_id
+from shoal.config.network_file import compare, tracker_contact
+from shoal.config.sections import (
     DhtSection,
     NodeSection,
     PeerEntry,
@@ -23,13 +20,14 @@ from shoal.node.network_file import (
     StorageSection,
     StreamSettings,
     TrackerSection,
-    tracker_contact,
 )
-from shoal.node.reloading import compare
+from shoal.identity import SeededEntropy
+from shoal.kernel.fake_host import FakeHost
+from shoal.node import NetworkFile, Node
 from shoal.protocols.streams.commands import JoinStream, SetTrackers
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
 from shoal.protocols.streams.messages import Join, Leave
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.ring import TrackerRing
 from tests.node.network import contents, free_port, open_tracker, run, take
 from tests.node.search import FAST
 from tests.node.test_several_trackers import members
@@ -138,7 +136,7 @@ def test_a_stream_goes_to_the_tracker_that_its_owner_pins_now() -> None:
 def test_storage_and_bootstrap_nodes_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.node.search_role.SearchConfig", FAST)
+    monkeypatch.setattr("shoal.node.search.client.SearchConfig", FAST)
 
     async def main() -> None:
         async with AsyncExitStack() as stack:

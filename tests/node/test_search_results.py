@@ -11,8 +11,7 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.ids import show_node_id
 from shoal.node import Gap, Hit, Sighting
-from shoal.node.search_results import Search
-from shoal.node.watch import Watch
+from shoal.node.search.results import Search, Watch
 from shoal.protocols.search.commands import (
     FindDocuments,
     Found,
@@ -23,7 +22,7 @@ from shoal.protocols.search.commands import (
     Unwatch,
     WatchDocuments,
 )
-from shoal.protocols.search.document_space import DocumentSpace
+from shoal.protocols.search.spaces import DocumentSpace
 from tests.node.search import ALICE, Door, document
 
 SPACE = DocumentSpace()

@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.base.ids import NodeId, show_node_id
+from shoal.base.ids import Contact, NodeId, show_node_id
 from shoal.base.units import S_NS
-from shoal.kernel.contact import Contact
+from shoal.config.sections import PeerEntry, SearchSection
 from shoal.node import NetworkFile, Node
-from shoal.node.host_cache import write_host_cache
-from shoal.node.network_file import PeerEntry, SearchSection
-from shoal.node.search_role import SearchRole, cached_hosts
+from shoal.node.search.client import SearchRole, cached_hosts, write_host_cache
 from shoal.protocols.search.config import SearchConfig
 from tests.node.network import free_port, run
 from tests.node.search import ALICE
@@ -98,7 +96,7 @@ def test_two_bootstrap_nodes_of_one_file_begin_a_network(
 ) -> None:
     """As docs/how-to-own-network.md says: each machine has its own part and the same entries."""
     monkeypatch.setattr(
-        "shoal.node.search_role.SearchConfig",
+        "shoal.node.search.client.SearchConfig",
         lambda **given: SearchConfig(**{**given, "found_ns": S_NS, "quick_beat_ns": S_NS // 5}),
     )
     names, common = ("ann", "bob"), ""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.session import SessionRecord, begin_session
-from shoal.node.session_file import HeldSession, SessionState, read_session, session_path
+from shoal.identity.session_record import SessionRecord, begin_session
+from shoal.node.keys.key_lock import HeldSession, SessionState, read_session, session_path
 
 KEY = PrivateKey.generate(SeededEntropy("session file"))
 NOW_MS = 1_767_225_600_000

@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from shoal.base.ids import StreamId
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import StreamSettings
 from shoal.identity import SeededEntropy
 from shoal.node import NetworkFile, Node
-from shoal.node.network_file import StreamSettings, tracker_contact
 from tests.node.network import contents, open_tracker, run, take
 from tests.transport.recorder import until
 

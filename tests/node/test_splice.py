@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from shoal.base.errors import HistoryUnavailable, InvariantViolated, UsageError
-from shoal.node import positions, splice
-from shoal.node.subscription import QUEUE_BYTES_MIN
-from shoal.protocols.streams.history.commands import HistoryRow, MessageRange, ReadHistory
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.node.streams import reader_offsets, subscription
+from shoal.node.streams.subscription import QUEUE_BYTES_MIN
+from shoal.protocols.streams.commands import HistoryRow, MessageRange, ReadHistory
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from tests.node.meeting import BOB, Meeting, Storage, gaps, meet, message, numbers, quicken
 from tests.support.streams import STREAM
 
@@ -47,7 +47,7 @@ def test_live_messages_of_many_chains_do_not_wait_for_a_storage_that_is_away() -
 def test_a_gap_does_not_hold_up_live_messages_while_storage_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(splice, "FILL_S", 0.2)
+    monkeypatch.setattr(subscription, "FILL_S", 0.2)
 
     async def scenario(meeting: Meeting) -> None:
         assert numbers(await meeting.got(2)) == [-11, -10]
@@ -179,7 +179,7 @@ def test_copies_of_what_was_read_late_are_known_for_as_long_as_they_may_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A slow consumer: the newest part of history is read long after history has ended."""
-    monkeypatch.setattr(splice, "OVER_S", 1.5)
+    monkeypatch.setattr(subscription, "OVER_S", 1.5)
 
     async def scenario(meeting: Meeting) -> None:
         meeting.live(message(-9), message(-8), message(-7))
@@ -207,7 +207,7 @@ def test_what_storage_had_is_no_gap_whatever_the_overlay_lost() -> None:
 
 
 def test_a_chain_that_was_forgotten_does_not_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions, "CHAINS_MAX", 3)
+    monkeypatch.setattr(reader_offsets, "CHAINS_MAX", 3)
 
     async def scenario(meeting: Meeting) -> None:
         assert len(await meeting.got(7)) == 2 + 5

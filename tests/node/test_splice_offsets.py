@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from shoal.base.errors import HistoryUnavailable
-from shoal.identity.stream_message import Position
-from shoal.node.history import progress_of, reads_of
-from shoal.node.messages import Message
-from shoal.node.progress import parse_places
-from shoal.protocols.streams.history.commands import LogRange, MessageRange
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.identity.message_body import Position
+from shoal.node.streams.history import progress_of, reads_of
+from shoal.node.streams.message import Message
+from shoal.node.streams.reader_offsets import parse_places
+from shoal.protocols.streams.commands import LogRange, MessageRange
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from tests.node.meeting import BOB, Meeting, Storage, gaps, meet, message, numbers, quicken
 from tests.support.streams import STREAM
 

@@ -16,13 +16,14 @@ import pytest
 from shoal.base.errors import HistoryUnavailable
 from shoal.base.ids import StreamId
 from shoal.base.units import S_NS
-from shoal.cli.gateway_opening import gauges_of
+from shoal.config.sections import NodeSection, StorageSection, TrackerSection
+from shoal.gateway.endpoints.metrics import gauges_of
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
-from shoal.node import Last, NetworkFile, Node, storage_role
-from shoal.node.network_file import NodeSection, StorageSection, TrackerSection
+from shoal.node import Last, NetworkFile, Node
+from shoal.node.roles import storage
 from shoal.storage.errors import StoreFull, StoreGone, StoreInUse
-from shoal.storage.layout import place_of, tail_of
-from shoal.storage.store import Store
+from shoal.storage.message_store.layout import place_of, tail_of
+from shoal.storage.message_store.store import Store
 from tests.node.network import contents, run, take
 from tests.node.storage import StorageTown, until_stored, until_taken_in
 
@@ -253,10 +254,10 @@ def test_a_store_in_use_is_said_at_the_start(tmp_path: Path) -> None:
 
 
 def test_retention_is_as_the_section_says() -> None:
-    config = storage_role.store_config(StorageSection(days_max=1.5, gigabytes_max=2.0))
+    config = storage.store_config(StorageSection(days_max=1.5, gigabytes_max=2.0))
     assert config.retention.age_ns == 36 * 3600 * S_NS
     assert config.retention.size_bytes_max == 2_000_000_000
-    large = storage_role.store_config(StorageSection(gigabytes_max=5_000.0))
+    large = storage.store_config(StorageSection(gigabytes_max=5_000.0))
     assert large.map_bytes_max >= 10_000_000_000_000
 
 
@@ -372,7 +373,7 @@ def test_streams_without_a_row_make_room_for_others(tmp_path: Path) -> None:
 
     async def main() -> None:
         town = StorageTown(tmp_path, "one")
-        few = mock.patch.object(storage_role, "ROWLESS_MAX", 3)
+        few = mock.patch.object(storage, "ROWLESS_MAX", 3)
         async with town.open("tracker"), town.open("one") as keeper:
             assert keeper.storage is not None
             streams = keeper.storage.streams

@@ -14,11 +14,10 @@ import pytest
 from shoal import HistoryIncomplete, HistoryUnavailable, connect
 from shoal.base.ids import StreamId, show_node_id
 from shoal.base.offsets import Offset, PartitionOffset, format_offset
-from shoal.cli.gateway_doors import doors_of
-from shoal.gateway.doors import INCOMPLETE, Gap
-from shoal.identity.session import SessionRecord
+from shoal.gateway.live_feeds import INCOMPLETE, Gap, doors_of
+from shoal.identity.session_record import SessionRecord
 from shoal.node import Last, Node
-from shoal.protocols.streams.history.sync import Progress
+from shoal.protocols.streams.history.anti_entropy import Progress
 from tests.node.network import PATIENCE_S
 from tests.node.storage import StorageTown
 from tests.transport.recorder import until

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from shoal.base.errors import StreamUnavailable, UsageError
-from shoal.identity.stream_message import JSON
+from shoal.config.sections import NodeSection, PeerEntry
+from shoal.identity.message_body import JSON
 from shoal.node import NetworkFile, Node
-from shoal.node import memberships as module
-from shoal.node.network_file import NodeSection, PeerEntry
+from shoal.node.streams import memberships as module
 from shoal.protocols.streams.commands import StreamReady
 from tests.node.network import Town, contents, in_town, nothing_more, run, take
 

@@ -11,9 +11,9 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import show_node_id
+from shoal.config.sections import TrackerSection
 from shoal.kernel.records import Delivered, Published, Sent
 from shoal.node import NetworkFile, Node, Stream
-from shoal.node.network_file import TrackerSection
 from tests.node.network import Town, contents, in_town, nothing_more, run, take
 from tests.transport.recorder import until
 

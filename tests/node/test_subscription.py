@@ -6,11 +6,11 @@ import asyncio
 from itertools import chain
 
 from shoal.base.ids import MessageId, NodeId, StreamId
-from shoal.identity.stream_message import JSON
+from shoal.identity.message_body import JSON
 from shoal.node import Gap, Subscription
-from shoal.node.subscription import QUEUE_BYTES_EACH, QUEUE_BYTES_MIN
+from shoal.node.streams.subscription import QUEUE_BYTES_EACH, QUEUE_BYTES_MIN
 from shoal.protocols.streams.commands import MessageArrived
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from tests.node.network import Town, contents, in_town, nothing_more, run, take
 
 MISSED = "slow-consumer"

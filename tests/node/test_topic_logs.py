@@ -15,16 +15,15 @@ import pytest
 
 from shoal.base.errors import ConfigError
 from shoal.base.ids import StreamId, show_node_id
+from shoal.config.sections import DhtSection, PeerEntry, StorageSection, StreamSettings
+from shoal.config.stream_settings import Terms
 from shoal.identity import SeededEntropy
-from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of, show_cid
+from shoal.identity.topics.descriptor_codec import decode_descriptor, encode_descriptor
 from shoal.identity.topics.descriptors import EventDescriptor, EventMetadata
-from shoal.identity.topics.signing import publish_event, sign_event
+from shoal.identity.topics.event_signatures import publish_event, sign_event
 from shoal.node import Event, NetworkFile, Node
-from shoal.node.network_file import DhtSection, PeerEntry, StorageSection, StreamSettings
-from shoal.node.storage_role import StorageRole
-from shoal.node.terms import Terms
-from shoal.node.topic_logs import TopicLogs
+from shoal.node.roles.storage import StorageRole, TopicLogs
 from tests.node.network import run
 from tests.node.topics import TopicTown
 from tests.support.topics import ALICE, BOB, TOPIC_CID, peer

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from shoal.base.errors import NotFound, TopicUnavailable, UsageError
 from shoal.identity.topics.cid import Cid, cid_of
 from shoal.identity.topics.descriptors import ANYONE, EventDescriptor, Signatures, TopicDescriptor
-from shoal.node.topic_events import Event
-from shoal.node.topic_reading import Held, read_back
-from shoal.protocols.topics.log import Entry, TopicLog
+from shoal.node.topics.event import Event, Held, read_back
+from shoal.protocols.topics.event_log import Entry, TopicLog
 from tests.support.topic_bench import START_MS, chain_by, event_by, id_of, topic_by
 
 TOPIC = topic_by(0, publishers=ANYONE)

@@ -12,10 +12,10 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import show_node_id
+from shoal.config.sections import DhtSection, NodeSection, TopicsSection
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.node import NetworkFile, Node
-from shoal.node.network_file import DhtSection, NodeSection, TopicsSection
-from shoal.node.topic_role import TopicRole
+from shoal.node.topics.client import TopicRole
 from shoal.protocols.dht.config import K
 from shoal.protocols.topics.config import TopicsConfig
 from shoal.storage.errors import StoreDamaged, StoreError, StoreInUse

@@ -12,7 +12,7 @@ from shoal.identity import show_peer_id
 from shoal.identity.topics.cid import show_cid
 from shoal.identity.topics.descriptors import ALL_REQUESTS, PeerList
 from shoal.node import ANYONE, CUSTOM, LAST_SEEN, NOBODY, Event
-from shoal.node.topic import TopicSettings, cid_of_any, create_topic, start_of
+from shoal.node.topics.topic import TopicSettings, cid_of_any, create_topic, start_of
 from shoal.protocols.topics.commands import BEGINNING, LIVE
 from tests.support.topics import ALICE, META_CID, TOPIC_CID, event_of, peer
 

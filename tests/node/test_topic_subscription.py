@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from shoal.base.errors import NotFound, TopicUnavailable, UsageError
 from shoal.identity import PrivateKey
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of, show_cid
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import (
     SIGNATURE_BYTES,
     Signatures,
@@ -20,9 +20,9 @@ from shoal.identity.topics.descriptors import (
     new_meta_topic,
     new_topic,
 )
-from shoal.identity.topics.signing import sign_event, sign_topic
-from shoal.node.topic_subscription import TopicSubscription
-from shoal.node.topics import NodeTopics, Source
+from shoal.identity.topics.event_signatures import sign_event, sign_topic
+from shoal.node.topics.client import NodeTopics, Source
+from shoal.node.topics.subscription import TopicSubscription
 from shoal.protocols.topics.commands import BEGINNING, LIVE, EventArrived
 from tests.support.topics import ALICE, BOB, CREATED_MS, META_CID, TOPIC_CID, event_of, peer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+from shoal.config.network_file import tracker_contact
 from shoal.node import NetworkFile, Node
-from shoal.node.network_file import tracker_contact
 from tests.node.network import contents, free_port, open_tracker, run, take
 from tests.transport.recorder import until
 

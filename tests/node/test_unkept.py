@@ -14,19 +14,19 @@ import pytest
 
 from shoal.base.errors import HistoryUnavailable, NotFound
 from shoal.base.ids import MessageId, StreamId
+from shoal.config.network_file import NetworkFile
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
-from shoal.identity.stream_message import decode_body
-from shoal.node import unkept
-from shoal.node.network_file import NetworkFile
+from shoal.identity.message_body import decode_body
 from shoal.node.node import Node
-from shoal.node.stream import Stream
-from shoal.node.unkept import UnkeptMessages
+from shoal.node.streams import publishing
+from shoal.node.streams.publishing import UnkeptMessages
+from shoal.node.streams.stream import Stream
 from tests.node.network import contents, run, take
 from tests.node.storage import StorageTown, until_stored
 from tests.support.history import history
 
 STREAM = "0x" + "ab" * 20 + "/city/vehicles"
-SOON = mock.patch.object(unkept, "PAUSE_S", 0.05)
+SOON = mock.patch.object(publishing, "PAUSE_S", 0.05)
 
 
 async def fails(stream: Stream, content: Any) -> MessageId:
@@ -126,7 +126,7 @@ def test_a_command_that_is_soon_over_hands_in_what_an_earlier_one_left(tmp_path:
             async with Node.open(network) as alice:
                 id = await fails(await alice.open_stream(STREAM), 1)
             async with town.open("one") as keeper, Node.open(network):
-                async with asyncio.timeout(unkept.PAUSE_S / 2):
+                async with asyncio.timeout(publishing.PAUSE_S / 2):
                     await until_stored(keeper, 1)
                 assert ids_of(keeper) == [id]
 
@@ -290,7 +290,7 @@ def test_what_storage_refuses_for_good_is_given_up_and_counted(tmp_path: Path) -
 def test_there_is_no_room_for_any_number(tmp_path: Path) -> None:
     async def main() -> None:
         storage, signed = Storage(), history(3)
-        with mock.patch.object(unkept, "MESSAGES_MAX", 2):
+        with mock.patch.object(publishing, "MESSAGES_MAX", 2):
             messages = await opened(storage, tmp_path / "unkept", signed[:2])
             assert not messages.add(id_of(signed[2]), signed[2], 1)
             assert messages.add(id_of(signed[0]), signed[0], 1)  # it is there

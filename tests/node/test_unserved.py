@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from shoal.base.ids import StreamId, show_node_id
+from shoal.config.sections import PeerEntry
 from shoal.identity import SeededEntropy
 from shoal.node import Node
-from shoal.node.network_file import PeerEntry
 from tests.node.network import free_port
 from tests.node.storage import StorageTown
 from tests.node.test_storage_truth import read_all

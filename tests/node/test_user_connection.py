@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from shoal.base.errors import SearchUnavailable, UsageError
-from shoal.base.ids import NodeId, show_node_id
-from shoal.kernel.contact import Contact
-from shoal.node import user_connection
-from shoal.node.search import Token
-from shoal.node.user_connection import Incoming, UserConnections
+from shoal.base.ids import Contact, NodeId, show_node_id
+from shoal.node.search import user_connections
+from shoal.node.search.client import Token
+from shoal.node.search.user_connections import Incoming, UserConnections
 from shoal.protocols.search.commands import (
     CloseUser,
     ConnectUser,
@@ -25,7 +24,7 @@ from shoal.protocols.search.commands import (
     UserReceived,
     UserRefused,
 )
-from shoal.protocols.search.limits import USER_DATA_BYTES_MAX
+from shoal.protocols.search.config import USER_DATA_BYTES_MAX
 from tests.node.search import BOB, Door
 
 PEER = BOB.address
@@ -106,7 +105,7 @@ def test_a_refusal_says_why_and_what_to_do(addresses: tuple[str, ...], remedy: s
 
 
 def test_a_connection_that_comes_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_connection, "CONNECT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(user_connections, "CONNECT_TIMEOUT_S", 0.05)
 
     async def main() -> None:
         door = Machine()
@@ -147,7 +146,7 @@ def test_those_who_accept_get_connections_of_their_type() -> None:
 
 
 def test_more_than_wait_to_be_taken_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_connection, "BACKLOG_MAX", 2)
+    monkeypatch.setattr(user_connections, "BACKLOG_MAX", 2)
 
     async def main() -> None:
         door = Machine()
@@ -163,7 +162,7 @@ def test_more_than_wait_to_be_taken_are_closed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_reader_that_is_too_slow_loses_the_connection_and_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(user_connection, "QUEUE_BYTES_MAX", 10)
+    monkeypatch.setattr(user_connections, "QUEUE_BYTES_MAX", 10)
 
     async def main() -> None:
         door = Machine(UserOpened(PEER, 6, None))

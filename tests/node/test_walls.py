@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.kernel.wall import WallClock
-from shoal.node import Node
-from shoal.node.network_file import (
+from shoal.config.sections import (
     DhtSection,
     SearchSection,
     StorageSection,
     TopicsSection,
     TrackerSection,
+    WebRTCSection,
 )
-from shoal.node.webrtc_section import WebRTCSection
+from shoal.kernel.wall_clock import WallClock
+from shoal.node import Node
 from tests.node.network import network_of, open_tracker, run
 from tests.node.private import PrivateTown
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from shoal.base.errors import ConfigError
+from shoal.config.network_file import load_network_file
+from shoal.config.sections import WebRTCSection
 from shoal.node import Node
-from shoal.node.network_file import load_network_file
-from shoal.node.webrtc_section import WebRTCSection
 from shoal.protocols.streams import messages
-from shoal.transport import signalling
+from shoal.transport import webrtc_signals
 
 TRACKER = """
 [[trackers]]
@@ -81,8 +81,7 @@ def test_without_the_extra_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "webrtc", None)
     monkeypatch.delitem(sys.modules, "shoal.transport.webrtc", raising=False)
-    monkeypatch.delitem(sys.modules, "shoal.transport.webrtc_call", raising=False)
-    monkeypatch.delitem(sys.modules, "shoal.transport.webrtc_carrier", raising=False)
+    monkeypatch.delitem(sys.modules, "shoal.transport.webrtc_channel", raising=False)
 
     async def main() -> None:
         async with Node.open(written(tmp_path, "[webrtc]\n" + TRACKER)):
@@ -93,4 +92,4 @@ def test_without_the_extra_it_says_what_to_install(
 
 
 def test_what_a_transport_says_goes_through_a_tracker() -> None:
-    assert signalling.SIGNAL_BYTES_MAX <= messages.SIGNAL_BYTES_MAX
+    assert webrtc_signals.SIGNAL_BYTES_MAX <= messages.SIGNAL_BYTES_MAX

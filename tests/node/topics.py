@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.base.ids import show_node_id
+from shoal.config.sections import DhtSection, NodeSection, PeerEntry, TopicsSection
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.node import Event, NetworkFile, Node, Topic, TopicSubscription
-from shoal.node.network_file import DhtSection, NodeSection, PeerEntry, TopicsSection
 from tests.node.network import free_port, run
 
 PATIENCE_S = 60.0

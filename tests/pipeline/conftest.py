@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shoal.pipeline.session import SessionSettings, spark_session
+from shoal_spark.session import SessionSettings, spark_session
 from tests.pipeline.interpreted import INTERPRETED
 from tests.support.log_server import LogServer
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from shoal.pipeline.patient import PatientQuery
+from shoal_spark.restarting_query import PatientQuery
 
 COLUMNS = ("concat('{}', value) as value", "publisher as key")
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.kernel.tables import run_table_schema
-from shoal.lab.run_files import RunInfo, provenance, write_run
+from shoal_lab.runs.run_files import RunInfo, provenance, write_run
+from shoal_lab.runs.run_tables import run_table_schema
 
 STREAM = "0x0/lab"
 

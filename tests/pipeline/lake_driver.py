@@ -11,8 +11,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from shoal.pipeline.lake.land import Lake, Landed, start_landing
-from shoal.pipeline.session import SessionSettings, spark_session
+from shoal_spark.lake.landing import Lake, Landed, start_landing
+from shoal_spark.session import SessionSettings, spark_session
 from tests.pipeline.lake_frames import SCHEMA_DDL
 
 if TYPE_CHECKING:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.pipeline.jobs.collected import (
+from shoal_lab.report.analysis.report_data import (  # fmt: skip
     Collected,
     DelayCurve,
     PairMatrix,
     Point,
     Provenance,
     RunFigures,
-)  # fmt: skip
-from shoal.pipeline.reading import Problem
-from shoal.pipeline.report.model import Comparison, Report, Table
+)
+from shoal_lab.report.blocks import Comparison, Report, Table
+from shoal_lab.runs.run_frames import Problem
 
 AS_PUBLISHED = {
     "protocol": "streams", "experiment": "delivery", "on": "simulator", "faults": [],

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shoal.pipeline.patient import PatientQuery
+from shoal_spark.restarting_query import PatientQuery
 from tests.support.log_server import START_MS, STREAM, LogServer, signed
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run_query(
 
 
 def main() -> None:
-    from shoal.pipeline.session import SessionSettings, spark_session
+    from shoal_spark.session import SessionSettings, spark_session
 
     def dies(frame: DataFrame, number: int) -> None:
         if number == 2:

@@ -15,13 +15,13 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from benchmarks import report
-from shoal.lab.run_files import RunWriter
-from shoal.lab.runner import RunResult, run_scenario
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
-from shoal.pipeline.reading import Runs, read_runs
-from shoal.pipeline.transforms.summary import add_penalty, summarise_runs
 from shoal.sim.delays import load_table
 from shoal.sim.faults import Crash
+from shoal_lab.report.analysis.deliveries import add_penalty, summarise_runs
+from shoal_lab.runs.run_files import RunWriter
+from shoal_lab.runs.run_frames import Runs, read_runs
+from shoal_lab.runs.runner import RunResult, run_scenario
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario, WorkloadSettings
 from tests.pipeline.frames import flip_a_bit, write_simple
 from tests.pipeline.interpreted import COMPILED, INTERPRETED
 

@@ -26,17 +26,15 @@ import pyspark
 import pytest
 
 from shoal.cli.app import main as run_command
-from shoal.kernel.run_header import RUN_FILE
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.places import ThisProcess
-from shoal.lab.plan import load_plan
-from shoal.lab.sweep import run_plan
-from shoal.pipeline import package as packing
-from shoal.pipeline import session
-from shoal.pipeline.class_archive import archive_options
-from shoal.pipeline.java import find_java
-from shoal.pipeline.package import Packed, package
-from shoal.pipeline.revision import PACKED
+from shoal.kernel.records import RUN_FILE
+from shoal_lab.runs.places import ThisProcess
+from shoal_lab.runs.plan import load_plan
+from shoal_lab.runs.sweep import run_plan
+from shoal_lab.scenarios.scenario import find_scenario
+from shoal_spark import executor_archive as packing
+from shoal_spark import session
+from shoal_spark.executor_archive import PACKED, Packed, package
+from shoal_spark.java import archive_options, find_java
 from tests.node.network import free_port
 from tests.pipeline.interpreted import INTERPRETED
 from tests.pipeline.outbox_thread import far_subscriber
@@ -61,7 +59,7 @@ import json, sys
 from contextlib import contextmanager
 from msgspec.structs import replace
 from shoal.cli.app import main
-from shoal.pipeline import session
+from shoal_spark import session
 
 running = []
 
@@ -270,7 +268,7 @@ def test_a_cluster_gives_what_one_machine_gives(
     }
     commits = {provenance_of(runs / run["run"])["commit"] for run in swept}
     with zipfile.ZipFile(archive.file) as packed_files:
-        packed_commit = packed_files.read(f"shoal/{PACKED}").decode()
+        packed_commit = packed_files.read(f"shoal_spark/{PACKED}").decode()
     assert commits == {packed_commit}, "what was packed knows where it is from"
     assert elsewhere["points"] == here["points"]
     assert [len(point["runs"]) for point in here["points"]] == [2, 2]

@@ -12,24 +12,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from shoal.base.errors import NotFound, ShoalError, UsageError
-from shoal.pipeline.jobs.collect import (
-    collect_folder,
-    count_provenance,
-    mean_absolute,
-    run_figures,
-)  # fmt: skip
-from shoal.pipeline.jobs.collected import Collected, Diameter
-from shoal.pipeline.jobs.stages import (
+from shoal_lab.report.analysis.collect import (  # fmt: skip  # fmt: skip
     CHECKING,
     COMPARING,
     COUNTING,
     OVERLAYS,
     PATHS,
     Stage,
+    collect_folder,
+    count_provenance,
     plan_stages,
-)  # fmt: skip
-from shoal.pipeline.reading import FoundRun, find_runs
-from shoal.pipeline.told import Packets
+    run_figures,
+)
+from shoal_lab.report.analysis.report_data import Collected, Diameter, mean_absolute
+from shoal_lab.runs.result_schema import Packets
+from shoal_lab.runs.run_frames import FoundRun, find_runs
 from tests.pipeline.frames import (
     delivery,
     diameter,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from shoal.pipeline.jobs.dumps import READ_BYTES, CutShort, unpack_lines
+from shoal_lab.scenarios.reddit_workload import READ_BYTES, CutShort, unpack_lines
 from tests.pipeline.reddit_dumps import pack_zst
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shoal.base.ids import show_node_id
-from shoal.cli.demo.contents import fleet_messages, fleet_rules
-from shoal.identity.stream_message import BINARY
+from shoal.identity.message_body import BINARY
+from shoal_city.demo.message_source import fleet_messages, fleet_rules
 from tests.support.log_server import ALICE, START_MS, STREAM, LogServer, signed
 
 if TYPE_CHECKING:

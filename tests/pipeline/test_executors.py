@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shoal.base.errors import ConfigError, UsageError
-from shoal.lab import executors
-from shoal.lab.executors import Executors
-from shoal.lab.places import ThisProcess, WorkerLost
-from shoal.lab.run_files import AlreadyThere
-from shoal.lab.runner import read_result, run_scenario
-from shoal.lab.scenario import NetworkSettings, WorkloadSettings
 from shoal.sim.simulation import SimulationFailure
+from shoal_lab.runs import spark_executors
+from shoal_lab.runs.places import ThisProcess, WorkerLost
+from shoal_lab.runs.run_files import AlreadyThere
+from shoal_lab.runs.runner import read_result, run_scenario
+from shoal_lab.runs.spark_executors import Executors
+from shoal_lab.scenarios.scenario import NetworkSettings, WorkloadSettings
 from tests.cli.test_app import ends
 from tests.lab.test_places import LONG, SMALL, nothing, task
 from tests.system.processes import started_by
@@ -88,8 +88,8 @@ def python_workers(spark: SparkSession) -> list[int]:
 def test_runs_that_do_not_turn_up_are_told(
     place: Executors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executors, "is_there", lambda folder, run: False)
-    monkeypatch.setattr(executors, "SHARED_S", 0.1)
+    monkeypatch.setattr(spark_executors, "is_there", lambda folder, run: False)
+    monkeypatch.setattr(spark_executors, "SHARED_S", 0.1)
     (done,) = place.run([task(SMALL, 1, tmp_path)], nothing)
     assert isinstance(done.error, UsageError)
     assert f"{tmp_path / done.run} was written on" in str(done.error)

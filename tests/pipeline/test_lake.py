@@ -11,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 from shoal.base.errors import ConfigError, NotFound, UsageError
-from shoal.pipeline.lake import land as landing
-from shoal.pipeline.lake import parquet
-from shoal.pipeline.lake.land import Lake, LakeBusy, Landed, MissingBatches, NotAReplay
-from shoal.pipeline.lake.tables import LakeTable, Refused
+from shoal_spark.lake import landing, parquet_writer
+from shoal_spark.lake.delta_table import LakeBusy, LakeTable, Refused
+from shoal_spark.lake.landing import Lake, Landed, MissingBatches, NotAReplay
 from tests.pipeline.lake_frames import FIRST, STREAM, ArrowFrame
 
 
@@ -265,11 +264,11 @@ def test_a_task_that_fails_leaves_nothing_that_counts(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(lake, [{"a": 1}])
-    finish = parquet.TableFiles.finish
-    monkeypatch.setattr(parquet.TableFiles, "finish", lambda files: 1 / 0)
+    finish = parquet_writer.TableFiles.finish
+    monkeypatch.setattr(parquet_writer.TableFiles, "finish", lambda files: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         land(lake, [{"a": 2}] * 9, batch=1)
-    monkeypatch.setattr(parquet.TableFiles, "finish", finish)
+    monkeypatch.setattr(parquet_writer.TableFiles, "finish", finish)
     assert len(list(Path(lake.table).rglob("part-*"))) == 1
     assert len(rows(lake.table)) == 1
     assert land(lake, [{"a": 2}] * 9, batch=1).rows == 9
@@ -278,8 +277,8 @@ def test_a_task_that_fails_leaves_nothing_that_counts(
 def test_a_publisher_of_many_days_has_few_files_open(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "OPEN_MAX", 1)
-    monkeypatch.setattr(parquet, "GROUP_ROWS", 2)
+    monkeypatch.setattr(parquet_writer, "OPEN_MAX", 1)
+    monkeypatch.setattr(parquet_writer, "GROUP_ROWS", 2)
     told = land(lake, [{"a": n} for n in range(12)], tasks=1)
     assert [row["data"]["a"] for row in rows(lake.table)] == list(range(12))
     # Batches of three: the second of them begins before midnight and ends after it.

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.pipeline.lake import shapes
-from shoal.pipeline.lake.fitting import Fitter, Misfit
-from shoal.pipeline.lake.shapes import Seen, grow, merge
+from shoal_spark.lake import shapes
+from shoal_spark.lake.fitting import Fitter, Misfit
+from shoal_spark.lake.shapes import Seen, grow, merge
 
 EMPTY = pa.struct([])
 LONG, DOUBLE, TEXT = pa.int64(), pa.float64(), pa.string()

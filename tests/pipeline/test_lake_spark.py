@@ -18,12 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.cli.lake import LandingFailed, land_frames
-from shoal.pipeline import session
-from shoal.pipeline.lake.ddl import parse_ddl
-from shoal.pipeline.lake.land import Lake, land
-from shoal.pipeline.lake.read import read_lake
-from shoal.pipeline.lake.upkeep import keep_up
+from shoal_spark import session
+from shoal_spark.commands import LandingFailed, land_frames
+from shoal_spark.lake.delta_table import keep_up, read_lake
+from shoal_spark.lake.landing import Lake, land
+from shoal_spark.lake.shapes import parse_ddl
 from tests.pipeline.lake_driver import stream_of
 from tests.pipeline.lake_frames import ARROW, FIRST, SCHEMA_DDL, STREAM, rows_of
 

@@ -11,12 +11,10 @@ import msgspec
 import pytest
 
 from shoal.base.errors import NotFound, UsageError
-from shoal.cli.lake import lake_upkeep
-from shoal.pipeline.lake import land as landing
-from shoal.pipeline.lake import upkeep
-from shoal.pipeline.lake.land import Lake
-from shoal.pipeline.lake.tables import LakeTable
-from shoal.pipeline.lake.upkeep import keep_up
+from shoal_spark.commands import lake_upkeep
+from shoal_spark.lake import delta_table, landing
+from shoal_spark.lake.delta_table import LakeTable, keep_up
+from shoal_spark.lake.landing import Lake
 from tests.pipeline.lake_frames import ArrowFrame
 
 BATCHES = 4
@@ -71,7 +69,7 @@ def test_files_are_deleted_when_nobody_reads_them(
     assert not orphans[0].exists()
     assert orphans[1].exists(), "maybe of a batch that is not committed yet"
     assert len(on_disk(lake)) == 2 * BATCHES + 2 + 1
-    monkeypatch.setattr(upkeep, "KEEP_MIN", timedelta(0))
+    monkeypatch.setattr(delta_table, "KEEP_MIN", timedelta(0))
     assert keep_up(lake.table, keep=timedelta(0)).deleted == 2 * BATCHES + 1
     assert len(on_disk(lake)) == 2
     assert rows(lake) == before

@@ -5,8 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.pipeline.jobs.layout import CLUSTER, lay_out, scale_down, unit_square
-from shoal.pipeline.jobs.policies import sum_up_stretch
+from shoal_lab.report.analysis.policies import (
+    CLUSTER,
+    lay_out,
+    scale_down,
+    sum_up_stretch,
+    unit_square,
+)
 
 
 def distances(places: np.ndarray) -> np.ndarray:

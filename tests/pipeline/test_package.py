@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.pipeline import package as module
-from shoal.pipeline.package import archive_settings, package
+from shoal_spark import executor_archive as module
+from shoal_spark.executor_archive import archive_settings, package
 from tests.cli.test_app import ends
 
 
@@ -31,15 +31,15 @@ def test_a_bare_interpreter_imports_what_is_packed(
         names = archive.namelist()
         archive.extractall(unpacked)
     assert len(names) == said["files"]
-    assert "shoal/pipeline/report/published/streamr-propagation.tsv" in names
+    assert "shoal_lab/report/published/streamr-propagation.tsv" in names
     assert "pyspark_shoal/__init__.py" in names, "where Spark looks for the format"
     assert not [name for name in names if name.startswith("pyspark/")]
     assert not [name for name in names if re.search(r"flight|_s3|_cffi\.", name)], "nobody asks"
     venv.create(tmp_path / "bare", with_pip=False)
     code = (
-        "from shoal.pipeline.jobs.paths import path_delays\n"
-        "from shoal.lab.kinds import find_kind, kind_names\n"
-        "import shoal.kernel.tables, shoal.lab.executors, pandas\n"
+        "from shoal_lab.report.analysis.shortest_paths import path_delays\n"
+        "from shoal_lab.scenarios.experiment_kinds import find_kind, kind_names\n"
+        "import shoal_lab.runs.run_tables, shoal_lab.runs.spark_executors, pandas\n"
         "assert [find_kind(*name.split('/')) for name in kind_names()]\n"
         "import pyarrow.parquet, zstandard\n"
         "print(path_delays([0, 1], [1, 0], [4000, 6000], [0, 1], [1, 1]).mean_ms)"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.pipeline import session
+from shoal_spark import session
 from tests.cli.test_app import ends
 
 pytestmark = pytest.mark.spark

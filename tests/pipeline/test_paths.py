@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.pipeline.jobs import paths
-from shoal.pipeline.jobs.paths import path_delays, predict_delays
-from shoal.pipeline.schemas import spark_schema
+from shoal_lab.report.analysis import shortest_paths
+from shoal_lab.report.analysis.shortest_paths import path_delays, predict_delays
+from shoal_lab.runs.run_frames import spark_schema
 from tests.pipeline.frames import edge, message
 
 # 0 -> 1 -> 2 is 3 ms, less than the direct 10; back again 5 from each.
@@ -47,7 +47,7 @@ def test_sources_may_come_in_parts(monkeypatch: pytest.MonkeyPatch, seed: int) -
     columns = [x for x, _ in unique], [y for _, y in unique], list(unique.values())
     sources, messages = list(range(30)), [rng.randrange(1, 4) for _ in range(30)]
     whole = path_delays(*columns, sources, messages)
-    monkeypatch.setattr(paths, "SOURCES_AT_ONCE", 7)
+    monkeypatch.setattr(shortest_paths, "SOURCES_AT_ONCE", 7)
     assert path_delays(*columns, sources, messages) == pytest.approx(whole)
     # Floyd and Warshall, the slow way.
     far = {(x, y): 0 if x == y else unique.get((x, y), 10**12) for x in sources for y in sources}

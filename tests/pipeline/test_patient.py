@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from shoal.pipeline.patient import STARTS_MAX, PatientQuery
+from shoal_spark.restarting_query import STARTS_MAX, PatientQuery
 
 LATE = "Timed out while waiting for the Python worker to connect back"
 

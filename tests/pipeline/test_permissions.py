@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from shoal.base.errors import NotFound, NotPermitted
-from shoal.base.ids import StreamId
-from shoal.base.outbox_requests import (
+from shoal.base.gateway_messages import (
     EpochRequest,
     Fingerprint,
     Row,
@@ -24,20 +23,21 @@ from shoal.base.outbox_requests import (
     SealRequest,
     StageRequest,
 )
-from shoal.cli.gateway_opening import gateway_of
-from shoal.gateway.keys import KeyFile
+from shoal.base.ids import StreamId
+from shoal.config.sections import GatewaySection, OutboxSection
+from shoal.gateway.api_keys import KeyFile
+from shoal.gateway.server import gateway_of
 from shoal.identity import SeededEntropy
-from shoal.identity.stream_message import TEXT
+from shoal.identity.message_body import TEXT
 from shoal.kernel.access import Permission
 from shoal.node import Node
-from shoal.node.network_file import GatewaySection, OutboxSection
-from shoal.node.partitions import partition_of
-from shoal.pipeline.sinks.client import OutboxClient, OutboxRefused
-from shoal.pipeline.sinks.options import parse_options as parse_sink
-from shoal.pipeline.sources.options import parse_options
-from shoal.pipeline.sources.rows import BadRecord
-from shoal.pipeline.sources.stream import StreamReader
+from shoal.node.streams.message import partition_of
 from shoal.registry.port import StreamTerms
+from shoal_spark.sink import OutboxClient, OutboxRefused
+from shoal_spark.sink import parse_options as parse_sink
+from shoal_spark.source.options import parse_options
+from shoal_spark.source.readers import StreamReader
+from shoal_spark.source.rows import BadRecord
 from tests.node.network import contents, nothing_more, take
 from tests.node.outbox import TOKEN, role_of, until_published
 from tests.node.private import grant, key_of

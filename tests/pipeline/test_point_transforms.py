@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.pipeline.jobs.overlays import combine_p_values, pair_matrix
-from shoal.pipeline.transforms.points import merge_counts, thin_distribution
-from shoal.pipeline.transforms.topology import square_pairs, summarise_diameters, summarise_pairs
+from shoal_lab.report.analysis.deliveries import merge_counts, thin_distribution
+from shoal_lab.report.analysis.overlays import (
+    combine_p_values,
+    pair_matrix,
+    square_pairs,
+    summarise_diameters,
+    summarise_pairs,
+)
 from tests.pipeline.frames import diameter, pair
 from tests.pipeline.test_transforms import frame, rows_of
 

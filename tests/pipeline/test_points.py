@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.pipeline.jobs.points import group_runs
-from shoal.pipeline.reading import FoundRun
+from shoal_lab.report.analysis.points import group_runs
+from shoal_lab.runs.run_frames import FoundRun
 from tests.pipeline.frames import settings
 
 

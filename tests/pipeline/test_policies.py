@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from shoal.pipeline.jobs.collect import collect_folder
-from shoal.pipeline.jobs.collected import Collected
-from shoal.pipeline.transforms.direct import count_stretches, direct_means
+from shoal_lab.report.analysis.collect import collect_folder
+from shoal_lab.report.analysis.policies import count_stretches, direct_means
+from shoal_lab.report.analysis.report_data import Collected
 from tests.pipeline.frames import (
     arrow_table,
     delivery,

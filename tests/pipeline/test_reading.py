@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.errors import NotFound, UsageError
-from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
-from shoal.pipeline.reading import Problem, find_runs
+from shoal.kernel.records import RUN_FILE, RUN_FORMAT
+from shoal_lab.runs.run_frames import Problem, find_runs
 from tests.pipeline.frames import delivery, flip_a_bit, message, node, write, write_simple
 
 REMEDY = "remove the folder bad, and run it again"

@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.errors import NotFound, UsageError
-from shoal.cli.reddit import reddit
-from shoal.lab.topics.tables import load_workload
-from shoal.pipeline import session
-from shoal.pipeline.jobs.reddit import (
+from shoal_lab.commands.reddit import reddit
+from shoal_lab.experiments.topics.workload import load_workload
+from shoal_lab.scenarios.reddit_workload import (
     RedditSettings,
     RedditStatistics,
     ingest_reddit,
     pick_subreddits,
     popularity_of,
 )
+from shoal_spark import session
 from tests.pipeline.reddit_dumps import as_lines, comment, pack_zst
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.base.outbox_requests import SOURCE_CHARS_MAX
-from shoal.pipeline.replays import PlannedBatch, RowsDigest, planned_batch, shown_digest
+from shoal.base.gateway_messages import SOURCE_CHARS_MAX
+from shoal_spark.batch_fingerprint import PlannedBatch, RowsDigest, planned_batch, shown_digest
 
 SOURCE = '{"v":1,"stream":"0xab/city","p":{"0":{"log":"6f0c","seq":3}}}'
 

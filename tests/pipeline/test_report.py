@@ -8,13 +8,12 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from shoal.pipeline.jobs.collected import Collected, Point
-from shoal.pipeline.reading import Problem
-from shoal.pipeline.report import build, published
-from shoal.pipeline.report.build import build_report
-from shoal.pipeline.report.html import to_html
-from shoal.pipeline.report.markdown import to_markdown
-from shoal.pipeline.report.model import Comparison, Figure
+from shoal_lab.report import build, published
+from shoal_lab.report.analysis.report_data import Collected, Point
+from shoal_lab.report.blocks import Comparison, Figure
+from shoal_lab.report.build import build_report
+from shoal_lab.report.pages import to_html, to_markdown
+from shoal_lab.runs.run_frames import Problem
 from tests.pipeline.report_points import collected, point, table_of, told_of
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from shoal.cli import report
-from shoal.cli.report import Watch
-from shoal.pipeline.jobs.collected import Collected
-from shoal.pipeline.jobs.stages import Stage
-from shoal.pipeline.report.model import Failure, Report
+from shoal_lab.commands import lab
+from shoal_lab.commands.lab import Watch
+from shoal_lab.report.analysis.collect import Stage
+from shoal_lab.report.analysis.report_data import Collected
+from shoal_lab.report.blocks import Failure, Report
 from tests.cli.test_app import ends
 from tests.pipeline.frames import write, write_simple
 
@@ -102,7 +102,7 @@ def test_ctrl_c_is_one_line(
             raise OSError("the JVM does not answer") from None
 
     before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(report, "_make", make)
+    monkeypatch.setattr(lab, "_make", make)
     assert ends("lab", "report", str(tmp_path)) == 130
     assert capsys.readouterr().err.splitlines()[-1:] == ["shoal: stopped"]
     assert caplog.records == []
@@ -169,7 +169,7 @@ def test_a_section_that_could_not_be_made_is_told(
         made = Report(title="", summary=("x",), sections=(), comparisons=(), failures=failures)
         return nothing, made
 
-    monkeypatch.setattr(report, "_make", make)
+    monkeypatch.setattr(lab, "_make", make)
     assert ends("lab", "report", str(tmp_path), "--json") == code
     printed = capsys.readouterr()
     assert ("shoal: left out: section odd: X: y" in printed.err) == bool(failures)

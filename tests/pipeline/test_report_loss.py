@@ -9,12 +9,18 @@ from itertools import zip_longest
 import msgspec
 import pytest
 
-from shoal.pipeline.jobs.collected import Collected, DelayCurve, Point, RunFigures
-from shoal.pipeline.report.build import build_report
-from shoal.pipeline.report.loss import NOT_JUDGED, loss_section
-from shoal.pipeline.report.loss_claims import difference, interval, judge, rise
-from shoal.pipeline.report.model import Figure, Section, Table, Text
-from shoal.pipeline.told import Packets
+from shoal_lab.report.analysis.report_data import Collected, DelayCurve, Point, RunFigures
+from shoal_lab.report.blocks import Figure, Section, Table, Text
+from shoal_lab.report.build import build_report
+from shoal_lab.report.sections.loss import (
+    NOT_JUDGED,
+    difference,
+    interval,
+    judge,
+    loss_section,
+    rise,
+)
+from shoal_lab.runs.result_schema import Packets
 
 SHORTEST = "110.0 (110.0–110.0)"
 CURVE = DelayCurve(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.pipeline.jobs.collected import Diameter, Point
-from shoal.pipeline.report import published
-from shoal.pipeline.report.build import build_report
-from shoal.pipeline.report.markdown import to_markdown
-from shoal.pipeline.report.model import Table
+from shoal_lab.report import published
+from shoal_lab.report.analysis.report_data import Diameter, Point
+from shoal_lab.report.blocks import Table
+from shoal_lab.report.build import build_report
+from shoal_lab.report.pages import to_markdown
 from tests.pipeline.report_points import collected, overlays, point, table_of, told_of
 
 

@@ -8,18 +8,18 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from shoal.pipeline.jobs.collected import (
+from shoal_lab.report.analysis.report_data import (  # fmt: skip
     Collected,
     DelayCurve,
     LinkMap,
     Point,
     RunFigures,
     Stretch,
-)  # fmt: skip
-from shoal.pipeline.report.build import build_report
-from shoal.pipeline.report.html import to_html
-from shoal.pipeline.report.model import Figure, Section, Table
-from shoal.pipeline.report.policies import policies_section
+)
+from shoal_lab.report.blocks import Figure, Section, Table
+from shoal_lab.report.build import build_report
+from shoal_lab.report.pages import to_html
+from shoal_lab.report.sections.policies import policies_section
 
 CURVE = DelayCurve(
     delivered=10, mean_ms=1, p50_ms=100.0, p95_ms=200.0, p99_ms=300.0, cdf=((1.0, 1.0),)

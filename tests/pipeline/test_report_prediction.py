@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shoal.pipeline.report import published
-from shoal.pipeline.report.build import build_report
-from shoal.pipeline.report.markdown import to_markdown
-from shoal.pipeline.told import Packets
+from shoal_lab.report import published
+from shoal_lab.report.build import build_report
+from shoal_lab.report.pages import to_markdown
+from shoal_lab.runs.result_schema import Packets
 from tests.pipeline.report_points import collected, point, table_of, told_of
 
 

@@ -6,19 +6,21 @@ from typing import Any
 
 import msgspec
 
-from shoal.pipeline.jobs.collected import Collected, Point, RunFigures
-from shoal.pipeline.jobs.searched import (
+from shoal_lab.report.analysis.report_data import (
+    Collected,
     LoadOfSearch,
     MatchOfSearch,
     MomentOfSearch,
+    Point,
+    RunFigures,
     SearchPoint,
     StageOfSearch,
     WatchesOfSearch,
 )
-from shoal.pipeline.report.build import build_report
-from shoal.pipeline.report.html import to_html
-from shoal.pipeline.report.model import Figure, Table
-from shoal.pipeline.report.search import load_spread, search_section
+from shoal_lab.report.blocks import Figure, Table
+from shoal_lab.report.build import build_report
+from shoal_lab.report.pages import to_html
+from shoal_lab.report.sections.search import load_spread, search_section
 
 STAGE = StageOfSearch(
     stage="before", runs=1, nodes=2000, edges=6000, least_part=1.0, threshold=3000

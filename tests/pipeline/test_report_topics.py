@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from shoal.pipeline.jobs.collected import Collected, Point, RunFigures
-from shoal.pipeline.report.build import build_report
-from shoal.pipeline.report.html import to_html
-from shoal.pipeline.report.model import Table
-from shoal.pipeline.report.topics import topics_section
-from shoal.pipeline.told import Messages, OverNodes, Times, TopicFigures, check_told
+from shoal_lab.report.analysis.report_data import Collected, Point, RunFigures
+from shoal_lab.report.blocks import Table
+from shoal_lab.report.build import build_report
+from shoal_lab.report.pages import to_html
+from shoal_lab.report.sections.topics import topics_section
+from shoal_lab.runs.result_schema import Messages, OverNodes, Times, TopicFigures, check_told
 
 NODES = OverNodes(1000.0, 20.0, 1100.0, 1200.0, 2048.0)
 FIGURES = TopicFigures(

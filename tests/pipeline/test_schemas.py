@@ -9,11 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from shoal.kernel.arrow import arrow_schema
-from shoal.kernel.records import RECORD_TYPES
-from shoal.kernel.run_header import RUN_FORMAT
-from shoal.kernel.tables import GATHERED_RECORDS, KEPT_RECORDS, RUN_TABLES, run_table_schema
-from shoal.pipeline.schemas import spark_schema
+from shoal.kernel.records import RECORD_TYPES, RUN_FORMAT
+from shoal_lab.runs.run_frames import spark_schema
+from shoal_lab.runs.run_tables import (
+    GATHERED_RECORDS,
+    KEPT_RECORDS,
+    RUN_TABLES,
+    arrow_schema,
+    run_table_schema,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / f"run-tables-v{RUN_FORMAT}.json"
 

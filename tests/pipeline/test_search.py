@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from shoal.pipeline.jobs.collect import collect_folder
-from shoal.pipeline.jobs.search import collect_search
-from shoal.pipeline.reading import read_runs
-from shoal.pipeline.transforms.search import (
+from shoal_lab.report.analysis.collect import collect_folder
+from shoal_lab.report.analysis.search import (
+    collect_search,
     merge_loads,
     merge_matches,
     merge_moments,
@@ -20,6 +19,7 @@ from shoal.pipeline.transforms.search import (
     merge_watches,
     steps_needed,
 )
+from shoal_lab.runs.run_frames import read_runs
 from tests.pipeline.frames import arrow_table, settings, write, write_simple
 
 pytestmark = pytest.mark.spark

@@ -10,10 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shoal.base.errors import UsageError
-from shoal.pipeline import session
-from shoal.pipeline.class_archive import class_archive
-from shoal.pipeline.java import NoJava, find_java, java_version
-from shoal.pipeline.session import SessionSettings, spark_settings, start_session
+from shoal_spark import session
+from shoal_spark.java import NoJava, class_archive, find_java, java_version
+from shoal_spark.session import SessionSettings, spark_settings, start_session
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,7 +120,7 @@ def test_only_the_session_module_builds_a_session() -> None:
 
 
 def test_shoal_and_the_lab_do_not_need_spark() -> None:
-    imports = "import shoal, shoal.node, shoal.cli, shoal.lab.runner, shoal.pipeline"
+    imports = "import shoal, shoal.node, shoal.cli.app, shoal_lab.runs.runner, shoal_spark"
     code = f"import sys; {imports}; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT / "src").returncode == 0
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pyspark.sql import types
 
 from shoal.base.errors import ConfigError, UsageError
-from shoal.base.outbox_requests import (
+from shoal.base.gateway_messages import (
     BODY_BYTES_MAX,
     CHUNK_BYTES,
     CHUNK_ROWS_MAX,
@@ -24,15 +24,19 @@ from shoal.base.outbox_requests import (
     Fingerprint,
     SealRequest,
 )
-from shoal.identity.stream_message import BINARY, CONTENT_BYTES_MAX, TEXT
-from shoal.pipeline.sinks.client import OutboxClient, OutboxRefused, OutboxUnavailable
-from shoal.pipeline.sinks.options import SinkOptions, check_columns, parse_options
-from shoal.pipeline.sinks.writer import (
+from shoal.identity.message_body import BINARY, CONTENT_BYTES_MAX, TEXT
+from shoal_spark.sink import (
     BatchWriter,
+    OutboxClient,
+    OutboxRefused,
+    OutboxUnavailable,
+    SinkOptions,
     StagedTask,
     StreamWriter,
     batch_writer,
+    check_columns,
     chunks_of,
+    parse_options,
     rows_of,
     seal_batch,
     stage_task,
@@ -288,7 +292,7 @@ def staged(options: SinkOptions, rows: Sequence[str | None]) -> StagedTask:
 
 
 def test_a_task_that_fails_takes_back_what_it_staged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.pipeline.sinks.writer.TaskContext.get", Task)
+    monkeypatch.setattr("shoal_spark.sink.TaskContext.get", Task)
     bodies: list[bytes] = []
     with answering((200, {"epoch": 4, "sealed": False}), bodies=bodies) as (options, asked):
         with pytest.raises(UsageError, match="no value"):
@@ -301,7 +305,7 @@ def test_a_task_that_fails_takes_back_what_it_staged(monkeypatch: pytest.MonkeyP
 
 
 def test_a_replay_is_not_staged_and_yet_known_by_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal.pipeline.sinks.writer.TaskContext.get", Task)
+    monkeypatch.setattr("shoal_spark.sink.TaskContext.get", Task)
     rows = list(map(str, range(3 * CHUNK_ROWS_MAX)))
     with answering((200, {"epoch": 4, "sealed": False})) as (options, _):
         first = staged(options, rows)

@@ -10,13 +10,12 @@ import pytest
 from shoal.base.errors import ConfigError, UsageError, WrongPassphrase
 from shoal.base.ids import MessageId, StreamId
 from shoal.identity import PrivateKey, ScryptCost, SeededEntropy, create_keystore
-from shoal.identity.group_key import GroupKey, Sealer
-from shoal.identity.group_key_file import group_key_path, write_group_keys
-from shoal.identity.stream_message import JSON, Body, encode_body
-from shoal.pipeline.sources.batch import BatchReader, RangePartition
-from shoal.pipeline.sources.options import SourceOptions, parse_options
-from shoal.pipeline.sources.rows import BadRecord
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.identity.group_key import GroupKey, Sealer, group_key_path, write_group_keys
+from shoal.identity.message_body import JSON, Body, encode_body
+from shoal.protocols.streams.signed_message import VerifiedMessage
+from shoal_spark.source.options import SourceOptions, parse_options
+from shoal_spark.source.readers import BatchReader, RangePartition
+from shoal_spark.source.rows import BadRecord
 from tests.support.log_server import ALICE, BOB, START_MS, STREAM, LogServer
 
 ENTROPY = SeededEntropy("keys")

@@ -23,21 +23,18 @@ from shoal.base.errors import (
     OffsetExpired,
     UsageError,
 )
+from shoal.base.gateway_messages import UnheardNode
 from shoal.base.ids import StreamId
-from shoal.base.log_pages import UnheardNode
 from shoal.base.offsets import Offset, PartitionOffset, format_offset
 from shoal.base.units import S_NS
-from shoal.pipeline.sources import client, leases
-from shoal.pipeline.sources.batch import BatchReader, RangePartition
-from shoal.pipeline.sources.client import RowsDamaged
-from shoal.pipeline.sources.filters import Pushed
-from shoal.pipeline.sources.following import Follower
-from shoal.pipeline.sources.leases import LeaseKeeper
-from shoal.pipeline.sources.options import Point
-from shoal.pipeline.sources.ranges import EVERYTHING, LogRange, RowFilter, ranges_to
-from shoal.pipeline.sources.stream import StreamReader
-from shoal.protocols.streams.history.kept import read_kept
-from shoal.storage.rows import ReplicaRow
+from shoal.protocols.streams.history.log_entries import read_kept
+from shoal.storage.message_store.store_types import ReplicaRow
+from shoal_spark.source import log_client
+from shoal_spark.source.follower import Follower
+from shoal_spark.source.log_client import LeaseKeeper, RowsDamaged
+from shoal_spark.source.offsets import EVERYTHING, LogRange, RowFilter, ranges_to
+from shoal_spark.source.options import Point
+from shoal_spark.source.readers import BatchReader, Pushed, RangePartition, StreamReader
 from tests.gateway.test_log import damage
 from tests.support.log_server import START_MS, STREAM, LogServer, signed
 from tests.support.source_reads import Query, options, rows_of
@@ -107,7 +104,7 @@ def test_a_given_end_in_another_log_begins_where_that_log_begins(
 def test_leases_keep_what_a_query_has_not_read(
     a: LogServer, b: LogServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "RENEW_S", 0.05)
+    monkeypatch.setattr(log_client, "RENEW_S", 0.05)
     a.append((signed(n) for n in range(10)), now_ns=time_ns() - 2 * HOUR_NS)
     b.follow(a)
     keeper = LeaseKeeper(options(a, b))
@@ -362,15 +359,15 @@ def test_a_server_that_refuses_leases_is_told_of_once_and_read_all_the_same(
 ) -> None:
     """Its API key may read, and not lease."""
     a.append(signed(n) for n in range(3))
-    asked = client.LogServer.ask
+    asked = log_client.LogServer.ask
 
-    def ask(self: client.LogServer, method: str, below: str, *more: Any, **query: Any) -> bytes:
+    def ask(self: log_client.LogServer, method: str, below: str, *more: Any, **query: Any) -> bytes:
         if method == "PUT":
             raise NotPermitted("key 1 may not lease")
         return asked(self, method, below, *more, **query)
 
-    monkeypatch.setattr(client.LogServer, "ask", ask)
-    many = client.LogServers(options(a), patience_s=0.0)
+    monkeypatch.setattr(log_client.LogServer, "ask", ask)
+    many = log_client.LogServers(options(a), patience_s=0.0)
     for _ in range(3):
         assert many.everywhere("PUT", "/lease", partition=0) == 0
     assert len(many.heads()) == 1

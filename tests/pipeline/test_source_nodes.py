@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from shoal.base.errors import NotFound
 from shoal.base.offsets import Offset
-from shoal.cli.gateway_opening import gateway_of as opened_gateway
+from shoal.config.sections import GatewaySection, StreamSettings
 from shoal.gateway import Gateway
+from shoal.gateway.server import gateway_of as opened_gateway
 from shoal.identity import SeededEntropy
 from shoal.node import Node
-from shoal.node.network_file import GatewaySection, StreamSettings
-from shoal.pipeline.sources.batch import BatchReader
-from shoal.pipeline.sources.options import SourceOptions, parse_options
+from shoal_spark.source.options import SourceOptions, parse_options
+from shoal_spark.source.readers import BatchReader
 from tests.node.archive import STREAM, Archive, in_archive
 from tests.node.network import run
 from tests.node.storage import StorageTown

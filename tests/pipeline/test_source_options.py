@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
 from shoal.base.offsets import Offset, PartitionOffset
-from shoal.pipeline.sources.checkpoints import Checkpoint, from_spark, to_spark
-from shoal.pipeline.sources.options import KNOWN, parse_options
-from shoal.pipeline.sources.source import DefaultSource
+from shoal_spark.format import DefaultSource
+from shoal_spark.source.offsets import Checkpoint, from_spark, to_spark
+from shoal_spark.source.options import KNOWN, parse_options
 
 OWNER = "0x" + "ab" * 20
 STREAM = StreamId(f"{OWNER}/city")

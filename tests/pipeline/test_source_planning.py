@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
-from shoal.base.log_pages import HeldLog, StreamHeads
+from shoal.base.gateway_messages import HeldLog, StreamHeads
 from shoal.base.offsets import Offset, PartitionOffset
-from shoal.pipeline.sources.planning import Heads, Lost, shared, step
-from shoal.pipeline.sources.ranges import LogRange, ranges_between, ranges_to, split
+from shoal_spark.source.follower import Heads, Lost, shared, step
+from shoal_spark.source.offsets import LogRange, ranges_between, ranges_to, split
 
 A, B, C = UUID(int=10), UUID(int=11), UUID(int=12)
 Held = Mapping[UUID, int | tuple[int, int]]

@@ -12,9 +12,9 @@ import pytest
 
 from shoal.base.errors import HistoryUnavailable
 from shoal.base.offsets import Offset, PartitionOffset
-from shoal.pipeline.sources.following import Follower
-from shoal.pipeline.sources.ranges import EVERYTHING, LogRange, RowFilter
-from shoal.pipeline.sources.reading import read_range
+from shoal_spark.source.follower import Follower
+from shoal_spark.source.offsets import EVERYTHING, LogRange, RowFilter
+from shoal_spark.source.readers import read_range
 from tests.support.log_server import BOB, START_MS, STREAM, LogServer, signed
 from tests.support.source_reads import Query, options, rows_of
 

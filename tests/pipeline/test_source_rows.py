@@ -10,13 +10,13 @@ from uuid import UUID
 import pytest
 
 from shoal.base.errors import MalformedMessage
+from shoal.base.gateway_messages import LogRow, LogRows, decode_heads, decode_rows, encode_rows
 from shoal.base.ids import StreamId
-from shoal.base.log_pages import LogRow, LogRows, decode_heads, decode_rows, encode_rows
-from shoal.identity.stream_message import BINARY, TEXT
-from shoal.pipeline.sources.client import check_page
-from shoal.pipeline.sources.ranges import LogRange
-from shoal.pipeline.sources.rows import ARROW_SCHEMA, BadRecord, arrow_batch, message_fields
-from shoal.pipeline.sources.stream_keys import Opener, StreamKey
+from shoal.identity.message_body import BINARY, TEXT
+from shoal_spark.source.log_client import check_page
+from shoal_spark.source.offsets import LogRange
+from shoal_spark.source.rows import ARROW_SCHEMA, BadRecord, arrow_batch, message_fields
+from shoal_spark.source.stream_keys import Opener, StreamKey
 from tests.support.log_server import ALICE, START_MS, STREAM, signed
 
 LOG, OTHER = UUID(int=1), UUID(int=2)

@@ -23,11 +23,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from shoal.base.errors import UsageError
-from shoal.pipeline.sources.batch import BatchReader, RangePartition
-from shoal.pipeline.sources.filters import pushed
-from shoal.pipeline.sources.options import parse_options
-from shoal.pipeline.sources.ranges import RowFilter
-from shoal.pipeline.sources.stream import StreamReader
+from shoal_spark.source.offsets import RowFilter
+from shoal_spark.source.options import parse_options
+from shoal_spark.source.readers import BatchReader, RangePartition, StreamReader, pushed
 from tests.support.log_server import START_MS, STREAM, LogServer, numbers, signed
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -15,16 +15,16 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.errors import UsageError
+from shoal.base.gateway_messages import LogRow
 from shoal.base.ids import StreamId, show_node_id
-from shoal.base.log_pages import LogRow
-from shoal.cli.gateway_opening import gateway_of
+from shoal.config.sections import DhtSection, GatewaySection, StorageSection
+from shoal.gateway.server import gateway_of
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.node import Node, Topic
-from shoal.node.network_file import DhtSection, GatewaySection, StorageSection
-from shoal.pipeline.patient import PatientQuery
-from shoal.pipeline.sources.options import parse_options
-from shoal.pipeline.sources.search import parse_search
-from shoal.pipeline.sources.topic_rows import event_fields
+from shoal_spark.restarting_query import PatientQuery
+from shoal_spark.source.options import parse_options
+from shoal_spark.source.rows import event_fields
+from shoal_spark.source.search import parse_search
 from tests.node.search import FAST, SearchTown
 from tests.transport.recorder import until
 
@@ -105,7 +105,7 @@ def test_topics_and_search_are_read_like_streams(
     from pyspark_shoal import DefaultSource
 
     spark.dataSource.register(DefaultSource)
-    monkeypatch.setattr("shoal.node.search_role.SearchConfig", FAST)
+    monkeypatch.setattr("shoal.node.search.client.SearchConfig", FAST)
     town = Town(tmp_path)
     with town.running():
         town.do(town.publish(b'{"delay":1}', b"\xff\x00"))

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shoal.pipeline.report.svg import (
+from shoal_lab.report.svg import (  # fmt: skip
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -20,7 +20,7 @@ from shoal.pipeline.report.svg import (
     heat_map,
     line_chart,
     nice_ticks,
-)  # fmt: skip
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 

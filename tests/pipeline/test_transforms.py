@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from shoal.pipeline.schemas import spark_schema
-from shoal.pipeline.transforms.delays import (
+from shoal_lab.report.analysis.deliveries import (
+    add_penalty,
     count_delays,
+    count_messages,
     distribute_delays,
     percentile_name,
     summarise_delays,
-)
-from shoal.pipeline.transforms.summary import (
-    add_penalty,
-    count_messages,
     summarise_runs,
     unicast_mean,
 )
+from shoal_lab.runs.run_frames import spark_schema
 from tests.pipeline.frames import Rows, delivery, message, table_delay
 
 pytestmark = pytest.mark.spark

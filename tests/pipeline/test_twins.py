@@ -12,15 +12,15 @@ import duckdb
 import pytest
 from pyspark.sql import SparkSession
 
-from shoal.pipeline.jobs.collect import collect_folder
-from shoal.pipeline.jobs.collected import Collected, Point, RunFigures, Twin
-from shoal.pipeline.jobs.points import group_runs
-from shoal.pipeline.jobs.twins import find_twins
-from shoal.pipeline.reading import FoundRun
-from shoal.pipeline.report.build import build_report
-from shoal.pipeline.report.html import to_html
-from shoal.pipeline.report.model import Table
-from shoal.pipeline.report.sockets import node_differences, sockets_section
+from shoal_lab.report.analysis.collect import collect_folder
+from shoal_lab.report.analysis.points import group_runs
+from shoal_lab.report.analysis.report_data import Collected, Point, RunFigures, Twin
+from shoal_lab.report.analysis.twins import find_twins
+from shoal_lab.report.blocks import Table
+from shoal_lab.report.build import build_report
+from shoal_lab.report.pages import to_html
+from shoal_lab.report.sections.sockets import node_differences, sockets_section
+from shoal_lab.runs.run_frames import FoundRun
 from tests.pipeline.frames import delivery, edge, message, node, settings, table_delay, write
 
 NODES = 9

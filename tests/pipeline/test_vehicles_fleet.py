@@ -11,9 +11,8 @@ import msgspec
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.pipeline.vehicles.content import SPOILT
-from shoal.pipeline.vehicles.fleet import Fleet, FleetSettings, Message, in_sent_order, paced
-from shoal.pipeline.vehicles.incidents import Dropout
+from shoal_city.fleet.fleet import Dropout, Fleet, FleetSettings, Message, in_sent_order, paced
+from shoal_city.fleet.motion import SPOILT
 
 SMALL = FleetSettings(vehicles=40, routes=4, rate=8.0, stuck=4, bunches=3, dropouts_per_hour=3.0)
 

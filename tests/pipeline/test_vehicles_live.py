@@ -13,12 +13,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that every Spark user knows
 
-from shoal.pipeline.jobs.vehicles import RowsDropped, start_live, write
-from shoal.pipeline.vehicles.clean import READING, good_readings, parse_readings
-from shoal.pipeline.vehicles.fleet import Fleet, FleetSettings, Message, in_sent_order
-from shoal.pipeline.vehicles.lateness import late_readings, positions
-from shoal.pipeline.vehicles.rules import Rules
-from shoal.pipeline.vehicles.tables import vehicle_tables
+from shoal_city.fleet.fleet import Fleet, FleetSettings, Message, in_sent_order
+from shoal_city.tables.config import Rules
+from shoal_city.tables.queries import RowsDropped, start_live, write
+from shoal_city.tables.readings import (
+    READING,
+    good_readings,
+    late_readings,
+    parse_readings,
+    positions,
+)
+from shoal_city.tables.vehicle_tables import vehicle_tables
 from tests.pipeline.vehicle_frames import SPARK_SOURCE, said_row, source_rows, write_source
 
 pytestmark = pytest.mark.spark

@@ -7,12 +7,12 @@ from random import Random
 
 import msgspec
 
-from shoal.pipeline.vehicles.content import SPOILT
-from shoal.pipeline.vehicles.fleet import Fleet, FleetSettings
-from shoal.pipeline.vehicles.keyed import NEVER_MS, Row, Rule, Seen
-from shoal.pipeline.vehicles.rules import Rules
-from shoal.pipeline.vehicles.trips import TripRule
-from shoal.pipeline.vehicles.watch import WatchRule
+from shoal_city.fleet.fleet import Fleet, FleetSettings
+from shoal_city.fleet.motion import SPOILT
+from shoal_city.tables.alerts import WatchRule
+from shoal_city.tables.config import Rules
+from shoal_city.tables.keyed_rules import NEVER_MS, Row, Rule, Seen
+from shoal_city.tables.vehicle_tables import TripRule
 from tests.pipeline.vehicle_frames import seen_in
 
 RULES = Rules()

@@ -14,14 +14,18 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from shoal.base.errors import UsageError
-from shoal.pipeline.jobs.vehicles import start_live, write, write_history
-from shoal.pipeline.vehicles.clean import good_readings, parse_readings, quarantine
-from shoal.pipeline.vehicles.content import SPOILT
-from shoal.pipeline.vehicles.fleet import Fleet, FleetSettings, in_sent_order
-from shoal.pipeline.vehicles.lateness import late_readings, positions
-from shoal.pipeline.vehicles.rules import Rules
-from shoal.pipeline.vehicles.speeds import speeds
-from shoal.pipeline.vehicles.tables import KEYS, vehicle_tables
+from shoal_city.fleet.fleet import Fleet, FleetSettings, in_sent_order
+from shoal_city.fleet.motion import SPOILT
+from shoal_city.tables.config import Rules
+from shoal_city.tables.queries import start_live, write, write_history
+from shoal_city.tables.readings import (
+    good_readings,
+    late_readings,
+    parse_readings,
+    positions,
+    quarantine,
+)
+from shoal_city.tables.vehicle_tables import KEYS, speeds, vehicle_tables
 from tests.pipeline.vehicle_frames import (
     START_MS,
     moment,

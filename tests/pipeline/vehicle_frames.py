@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shoal.pipeline.vehicles.fleet import Message
-from shoal.pipeline.vehicles.keyed import Seen
+from shoal_city.fleet.fleet import Message
+from shoal_city.tables.keyed_rules import Seen
 
 SOURCE = pa.schema(
     [

@@ -14,7 +14,7 @@ from typing import Any
 from scripts.contract_tools import anvil
 from shoal.base.errors import RegistryUnavailable
 from shoal.base.ids import NodeId, show_node_id
-from shoal.registry.json_rpc import JsonRpc
+from shoal.registry.rpc_chain import JsonRpc
 
 CHAIN_ID = 31_337
 ETHER = 10**18

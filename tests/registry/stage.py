@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from shoal.base.ids import NodeId, show_node_id
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.registry.client import ContractRegistry
 from shoal.registry.config import RegistrySection
+from shoal.registry.contract_registry import ContractRegistry
 from shoal.registry.opening import deploy_registry, open_registry
 from tests.registry.anvil import Anvil
 

@@ -8,10 +8,9 @@ import time
 import pytest
 
 from shoal.base.errors import NotFound, RegistryRefused, RegistryUnavailable, UsageError
-from shoal.base.ids import NodeId, StreamId, show_node_id
+from shoal.base.ids import Contact, NodeId, StreamId, show_node_id
 from shoal.base.units import S_NS
 from shoal.kernel.access import Permission, Verdict
-from shoal.kernel.contact import Contact
 from shoal.registry.chain import Block, Signed
 from shoal.registry.port import (
     EVERYBODY,

@@ -23,10 +23,9 @@ from shoal.base.errors import (
     ShoalError,
     UsageError,
 )
-from shoal.base.ids import StreamId, show_node_id
+from shoal.base.ids import Contact, StreamId, show_node_id
 from shoal.identity import SeededEntropy
 from shoal.kernel.access import Permission
-from shoal.kernel.contact import Contact
 from shoal.registry.block_file import MAGIC, BlockFile
 from shoal.registry.chain import NonceTaken
 from shoal.registry.config import RegistrySection

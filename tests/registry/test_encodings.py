@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shoal.base.errors import BadSignature, MalformedMessage
 from shoal.base.ids import NodeId
 from shoal.identity import keccak256
-from shoal.registry import abi, rlp
+from shoal.registry import abi, transactions
 from shoal.registry.transactions import Transaction, read, sign
 from tests.registry.stage import ALICE
 
@@ -124,7 +124,7 @@ def test_any_bytes_are_a_transaction_or_refused(raw: bytes) -> None:
     ],
 )  # fmt: skip
 def test_rlp_is_as_published(item: Any, encoded: str) -> None:
-    assert rlp.encode(item).hex() == encoded
+    assert transactions.encode(item).hex() == encoded
 
 
 def _spelled(value: Any) -> Any:

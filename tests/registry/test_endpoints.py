@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from shoal.base.errors import RegistryUnavailable
-from shoal.registry import json_rpc
+from shoal.registry import rpc_chain
 from shoal.registry.chain import Block
 from shoal.registry.rpc_chain import RpcChain
 from tests.registry.stage import address
@@ -96,7 +96,7 @@ def test_a_wrong_answer_is_said_without_what_is_secret(
     complaint: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(json_rpc, "ANSWER_BYTES_MAX", 2_000)
+    monkeypatch.setattr(rpc_chain, "ANSWER_BYTES_MAX", 2_000)
     with pytest.raises(RegistryUnavailable, match=complaint) as caught:
         asked(reply, question)
     assert SECRET not in str(caught.value)

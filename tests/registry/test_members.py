@@ -13,7 +13,13 @@ from shoal.base.errors import RegistryRefused
 from shoal.base.ids import StreamId, show_node_id
 from shoal.kernel.access import Permission
 from shoal.registry.config import RegistrySection
-from shoal.registry.members import StreamReader, audience, members, public_keys, put_public_key
+from shoal.registry.contract_registry import (
+    StreamReader,
+    audience,
+    members,
+    public_keys,
+    put_public_key,
+)
 from shoal.registry.opening import open_registry
 from shoal.registry.port import EVERYBODY, FOREVER, StreamTerms
 from tests.registry.stage import ALICE, BOB, CAROL, Stage, address, on_every_registry, until

@@ -8,7 +8,7 @@ import pytest
 
 from shoal.base.errors import NotFound
 from shoal.kernel.access import Permission
-from shoal.registry.client import ContractRegistry
+from shoal.registry.contract_registry import ContractRegistry
 from shoal.registry.port import Answer, Change, StreamTerms
 from tests.registry.stage import ALICE, BOB, Stage, on_anvil, until
 

@@ -9,9 +9,9 @@ import pytest
 
 from shoal.base.errors import RegistryUnavailable
 from shoal.identity import PrivateKey, SeededEntropy
+from shoal.registry.block_follower import Follower
 from shoal.registry.chain import Block, NonceTaken, Receipt, Signed
 from shoal.registry.config import RegistrySection
-from shoal.registry.follower import Follower
 from shoal.registry.sender import Sender
 
 KEY = PrivateKey.generate(SeededEntropy("sender"))

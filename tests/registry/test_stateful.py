@@ -23,8 +23,8 @@ from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.access import Permission
 from shoal.registry.block_file import BlockFile
-from shoal.registry.client import ContractRegistry
 from shoal.registry.config import RegistrySection
+from shoal.registry.contract_registry import ContractRegistry
 from shoal.registry.opening import STREAMS_BLOCK, deploy
 from shoal.registry.port import EVERYBODY, FOREVER, StreamTerms
 from tests.registry.stage import ADMIN, ALICE, BOB, CAROL

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from shoal.base.errors import RegistryUnavailable
+from shoal.registry.block_follower import Follower
 from shoal.registry.chain import Block
-from shoal.registry.follower import Follower
-from shoal.registry.json_rpc import BATCHES_MAX, JsonRpc
+from shoal.registry.rpc_chain import BATCHES_MAX, JsonRpc
 
 QUESTIONS = 50
 

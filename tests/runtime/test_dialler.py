@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import MS_NS, S_NS, seconds
-from shoal.kernel.contact import Contact
 from shoal.protocols.streams.config import NodeConfig
 from shoal.runtime.dialler import Dialler, DialLimits
 from shoal.transport.port import DialFailed, Link, Listener, Transport

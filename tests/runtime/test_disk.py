@@ -12,8 +12,8 @@ import pytest
 from shoal.kernel.disk import DiskRequest, DiskResult, MemoryDisk
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
-from shoal.runtime import disk as disk_module
-from shoal.runtime.disk import DiskThread
+from shoal.runtime import workers as disk_module
+from shoal.runtime.workers import DiskThread
 
 
 class SlowDisk(MemoryDisk):

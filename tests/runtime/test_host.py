@@ -19,7 +19,7 @@ from shoal.kernel.inputs import CommandIssued, Input, MessageReceived, Started, 
 from shoal.kernel.records import Record, Rejected, Undeliverable
 from shoal.runtime import RuntimeHost
 from shoal.runtime import clock as clock_module
-from shoal.runtime.verifier import THREAD_MIN
+from shoal.runtime.workers import THREAD_MIN
 from shoal.transport.memory import MemoryTransport
 from tests.runtime.world import World, perform, reasons
 from tests.support.machines import Note, Scripted, echo, peer_id

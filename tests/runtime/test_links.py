@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import MS_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, Effect, OpenLink, Send
 from shoal.kernel.host import HostLimits
 from shoal.kernel.inputs import Input, LinkClosed, LinkFailed, LinkOpened

@@ -11,7 +11,7 @@ import pytest
 from shoal.kernel.effects import PauseReading, ResumeReading
 from shoal.kernel.inputs import LinkClosed, LinkOpened, MessageReceived
 from shoal.kernel.records import LinkDown, LinkUp, Rejected
-from shoal.runtime import pairs
+from shoal.runtime import duplicate_links
 from tests.runtime.slow_wire import HANDSHAKE, HELLO, Crossing, all_that_can
 from tests.runtime.world import PURPOSE, Inhabitant, World, perform
 from tests.transport.recorder import until
@@ -286,9 +286,9 @@ def test_words_that_mean_nothing_do_no_harm(crossing: Crossing) -> None:
     async def scenario(world: World) -> None:
         alice, bob = await world.linked()
         link = alice.host.connections[bob.id]
-        for word in pairs.WORDS:
-            link.send(pairs.NUMBER, word)
-        link.send(pairs.NUMBER, b"?")
+        for word in duplicate_links.WORDS:
+            link.send(duplicate_links.NUMBER, word)
+        link.send(duplicate_links.NUMBER, b"?")
         alice.send(bob, 1)
         await until(lambda: bob.machine.notes() == [1])
         assert bob.recorded(Rejected) == [Rejected(alice.id, "malformed")]

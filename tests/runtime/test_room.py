@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from shoal.base.units import S_NS, seconds
-from shoal.runtime.room import LAGGARD_NS, STALLS_NS, Room
+from shoal.runtime.send_backpressure import LAGGARD_NS, STALLS_NS, Room
 from tests.support.machines import peer_id
 
 ALICE, BOB, EVE = (peer_id(number) for number in range(3))

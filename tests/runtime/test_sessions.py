@@ -11,7 +11,7 @@ import pytest
 from shoal.base.errors import SessionReplaced
 from shoal.base.units import MS_NS, seconds
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.session import (
+from shoal.identity.session_record import (
     NO_SESSION,
     SessionRecord,
     begin_session,

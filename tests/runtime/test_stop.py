@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import uvloop
 
+from shoal.base.ids import Contact
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, OpenLink, PauseReading, Send, SetTimer, Store, Verify
 from shoal.kernel.inputs import Input, LinkClosed, LinkFailed, LinkOpened, TimerFired, Verified
 from shoal.runtime import RuntimeHost
-from shoal.runtime.verifier import AT_ONCE_MAX
+from shoal.runtime.workers import AT_ONCE_MAX
 from shoal.transport.port import Credentials, TransportLimits
 from shoal.transport.websocket import WebSocketTransport
 from tests.runtime.test_disk import SlowDisk

@@ -10,8 +10,8 @@ import pytest
 
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.effects import Verify
-from shoal.runtime import verifier as module
-from shoal.runtime.verifier import AT_ONCE_MAX, BATCH_MAX, THREAD_MIN, Verifier
+from shoal.runtime import workers as module
+from shoal.runtime.workers import AT_ONCE_MAX, BATCH_MAX, THREAD_MIN, Verifier
 from tests.transport.recorder import until
 
 KEY = PrivateKey.generate(SeededEntropy("verifier"))

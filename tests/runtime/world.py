@@ -10,10 +10,9 @@ from random import Random
 from typing import Any, TypeVar
 
 from shoal.base.errors import MalformedMessage, OversizedMessage
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.session import NO_SESSION, begin_session
-from shoal.kernel.contact import Contact
+from shoal.identity.session_record import NO_SESSION, begin_session
 from shoal.kernel.disk import Disk
 from shoal.kernel.effects import Effect, OpenLink, Send
 from shoal.kernel.host import HostLimits

@@ -13,9 +13,9 @@ from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.effects import Effect, SetTimer
 from shoal.kernel.inputs import Input, TimerFired
 from shoal.kernel.records import LinkUp
-from shoal.kernel.wall import WallClock
-from shoal.sim.clocks import DriftingClock
+from shoal.kernel.wall_clock import WallClock
 from shoal.sim.faults import ClockDrift, ClockStep
+from shoal.sim.host import DriftingClock
 from shoal.sim.simulation import START_NS
 from tests.support.machines import React, Scripted
 from tests.support.tiny_network import TinyNetwork

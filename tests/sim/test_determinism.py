@@ -19,7 +19,7 @@ from shoal.sim.faults import (
     Reordering,
     ServiceTime,
 )
-from shoal.sim.randomness import stable_random, stable_seed
+from shoal.sim.simulation import stable_random, stable_seed
 from tests.support.stream_network import trace_hash
 
 ROOT = Path(__file__).parents[2]

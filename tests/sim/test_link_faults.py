@@ -18,8 +18,7 @@ from shoal.kernel.inputs import (
     SendQueueLow,
 )
 from shoal.kernel.records import LinkDown
-from shoal.sim.faults import Bandwidth, Duplication, Fault, Jitter, Loss, Reordering
-from shoal.sim.faults.bandwidth import OVERHEAD_BYTES
+from shoal.sim.faults import OVERHEAD_BYTES, Bandwidth, Duplication, Fault, Jitter, Loss, Reordering
 from tests.support.machines import Note, NoteCodec, peer_id
 from tests.support.tiny_network import DELAY_MS, PURPOSE, TinyNetwork
 

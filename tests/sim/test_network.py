@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from shoal.base.ids import Contact
 from shoal.base.units import MS_NS, S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, OpenLink, Send
 from shoal.kernel.host import HostLimits
 from shoal.kernel.inputs import LinkClosed, LinkFailed, LinkOpened, MessageReceived

@@ -13,7 +13,7 @@ from shoal.kernel.inputs import (
     SendQueueLow,
 )
 from shoal.sim.faults import ServiceTime
-from shoal.sim.reading import UNREAD_HIGH, UNREAD_LOW, UNREAD_MAX
+from shoal.sim.links import UNREAD_HIGH, UNREAD_LOW, UNREAD_MAX
 from tests.support.machines import Note, peer_id
 from tests.support.tiny_network import DELAY_MS, PURPOSE, TinyNetwork
 

@@ -10,7 +10,7 @@ from scripts.underlays import MAKERS, PLACES, SEED, table_text
 from shoal.base.units import MS_NS
 from shoal.sim import load_table
 from shoal.sim.delays import RegionTable, parse_table
-from shoal.sim.underlays import sphere, transit_stub
+from shoal_lab.scenarios.delay_tables import sphere, transit_stub
 
 
 def matrix_ms(table: RegionTable) -> npt.NDArray[np.float64]:

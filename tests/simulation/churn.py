@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import STREAMS_SLOT, StreamsNetwork
 from shoal.protocols.streams.commands import JoinStream, LeaveStream
 from shoal.sim.checkers import Checker
 from shoal.sim.faults import AnyFault, Duplication, Jitter, Loss, Reordering
-from shoal.sim.simulation import SimNode
+from shoal.sim.host import SimNode
+from shoal_lab.experiments.streams.simulated_network import STREAMS_SLOT, StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 
 JOIN_S = 0.001
 QUIET_S = 40.0  # crash detection, resends and retries, several times over

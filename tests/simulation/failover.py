@@ -11,16 +11,17 @@ from shoal.base.units import S_NS, seconds
 from shoal.kernel.effects import Effect
 from shoal.kernel.inputs import Input
 from shoal.kernel.records import Delivered, GapAbandoned
-from shoal.lab.liveness import check_overlay
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import STREAMS_SLOT, StreamsNetwork
 from shoal.protocols.streams.commands import StreamReady
-from shoal.protocols.streams.topology import Pair, pair_of
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.policy import Pair, pair_of
+from shoal.protocols.streams.tracker.tracker import Tracker
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
-from shoal.sim.faults.partition import _Cut
-from shoal.sim.network import Frame, LinkEnd, Shaper
-from shoal.sim.simulation import SimNode, Simulation
+from shoal.sim.faults import _Cut
+from shoal.sim.host import SimNode
+from shoal.sim.links import Frame, LinkEnd, Shaper
+from shoal.sim.simulation import Simulation
+from shoal_lab.experiments.streams.network_view import check_overlay
+from shoal_lab.experiments.streams.simulated_network import STREAMS_SLOT, StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 
 BUSY_S = 15.0  # everybody has joined by then, and messages begin
 INTERVAL_S = 0.1

@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 
-from shoal.base.ids import StreamId
+from shoal.base.ids import Contact, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.stream_message import decode_body
-from shoal.kernel.contact import Contact
+from shoal.identity.message_body import decode_body
 from shoal.kernel.effects import Effect, OpenLink, Send
 from shoal.kernel.inputs import Input, MessageReceived
 from shoal.kernel.machine import Machine
@@ -23,18 +22,17 @@ from shoal.kernel.records import GapAbandoned
 from shoal.protocols.streams.commands import JoinStream, MessageArrived, Publish, PublishAccepted
 from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.messages import EVERYTHING, QUESTIONS, Heard, Rows
-from shoal.protocols.streams.history.reader import cursor_of
-from shoal.protocols.streams.history.wire import HistoryCodec
+from shoal.protocols.streams.history.read_plan import cursor_of
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
 from shoal.protocols.streams.messages import Flood
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.tracker import Tracker
-from shoal.protocols.streams.wire import StreamsCodec
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
+from shoal.protocols.streams.wire import HistoryCodec, StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import DeliveredOnce, MachineInvariants
-from shoal.sim.faults.partition import _Cut
-from shoal.sim.network import Frame, LinkEnd, Shaper
+from shoal.sim.faults import _Cut
+from shoal.sim.links import Frame, LinkEnd, Shaper
 from shoal.sim.trace import Row
 from tests.support.history import Keeper
 

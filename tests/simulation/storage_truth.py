@@ -25,14 +25,12 @@ from uuid import UUID
 
 import msgspec
 
-from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.ids import Contact, MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.stream_message import Body, Position, decode_body, encode_body
-from shoal.kernel.contact import Contact
+from shoal.identity.message_body import Body, Position, decode_body, encode_body
 from shoal.kernel.machine import Machine
-from shoal.protocols.streams.history.client import HistoryClient
-from shoal.protocols.streams.history.commands import (
+from shoal.protocols.streams.commands import (
     HistoryEnded,
     HistoryPage,
     KeepDurably,
@@ -45,21 +43,21 @@ from shoal.protocols.streams.history.commands import (
     ReadMore,
     What,
 )
-from shoal.protocols.streams.history.config import LATE_MS
-from shoal.protocols.streams.history.reader import cursor_of
+from shoal.protocols.streams.config import LATE_MS
+from shoal.protocols.streams.history.anti_entropy import FollowStream, StorageSync
+from shoal.protocols.streams.history.client import HistoryClient
+from shoal.protocols.streams.history.read_plan import cursor_of
 from shoal.protocols.streams.history.storage_node import StorageNode, StreamWanted
-from shoal.protocols.streams.history.sync import FollowStream, StorageSync
-from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.tracker import Tracker
-from shoal.protocols.streams.wire import StreamsCodec
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
+from shoal.protocols.streams.wire import HistoryCodec, StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import MachineInvariants
-from shoal.sim.faults.partition import _Cut
+from shoal.sim.faults import _Cut
 from shoal.sim.simulation import START_NS
-from shoal.storage.disk import StoreDisk
-from shoal.storage.layout import tail_of
-from shoal.storage.store import Store
+from shoal.storage.message_store.layout import tail_of
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_disk import StoreDisk
 
 NAMED = tuple(StreamId(f"0xowner/named-{number}") for number in range(3))
 HEARD_OF = tuple(StreamId(f"0xowner/heard-of-{number}") for number in range(3))

@@ -9,14 +9,14 @@ from shoal.base.units import S_NS, ns_of_seconds
 from shoal.kernel.effects import Effect
 from shoal.kernel.inputs import Input
 from shoal.kernel.records import GapAbandoned
-from shoal.lab.liveness import check_overlay
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import STREAMS_SLOT, StreamsNetwork
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.tracker.tracker import Tracker
 from shoal.sim.checkers import DeliveredOnce, MachineInvariants
-from shoal.sim.faults import AnyFault, Duplication, Jitter, Loss, Reordering
-from shoal.sim.faults.partition import _Cut
-from shoal.sim.simulation import SimNode, Simulation
+from shoal.sim.faults import AnyFault, Duplication, Jitter, Loss, Reordering, _Cut
+from shoal.sim.host import SimNode
+from shoal.sim.simulation import Simulation
+from shoal_lab.experiments.streams.network_view import check_overlay
+from shoal_lab.experiments.streams.simulated_network import STREAMS_SLOT, StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 from tests.simulation.failover import TrackerCut
 
 BEGIN_S = 15.0  # everybody has joined by then

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from shoal.kernel.records import Rejected
-from shoal.lab.liveness import check_overlay
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import StreamsNetwork
 from shoal.sim.checkers import MachineInvariants
-from shoal.sim.simulation import SimNode
+from shoal.sim.host import SimNode
 from shoal.sim.trace import Row
+from shoal_lab.experiments.streams.network_view import check_overlay
+from shoal_lab.experiments.streams.simulated_network import StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 from tests.simulation.test_repair import Audience
 from tests.support.learning import shortest_ms
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import Contact, NodeId, StreamId
 from shoal.base.units import MS_NS, US_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import GapFound, LinkDown
 from shoal.protocols.streams.commands import JoinStream, MessageArrived, MessageTaken, Publish
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.sim import ConstantDelay, SimNode, Simulation
 from shoal.sim.checkers import DeliveredOnce
 from shoal.sim.faults import Bandwidth
-from shoal.sim.network import Frame, LinkEnd, Shaper
+from shoal.sim.links import Frame, LinkEnd, Shaper
 from shoal.sim.simulation import VERIFY_NS
 from shoal.sim.trace import Row
 

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from shoal.lab.liveness import check_overlay
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
+from shoal_lab.experiments.streams.network_view import check_overlay
 from tests.simulation.churn import Churn
 
 RUNS_PER_CASE = 3

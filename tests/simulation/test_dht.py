@@ -14,16 +14,16 @@ from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.inputs import Input
 from shoal.kernel.records import Rejected
-from shoal.lab.dht import DhtNetwork
 from shoal.protocols.dht.commands import Find, FindDone
 from shoal.protocols.dht.config import MINUTE_NS, DhtConfig
-from shoal.protocols.dht.ids import SPACE, DhtId, id_of_key, id_of_node
+from shoal.protocols.dht.key_space import SPACE, DhtId, id_of_key, id_of_node
 from shoal.protocols.dht.messages import QUESTIONS
 from shoal.protocols.dht.validators import content_key, sign_record
 from shoal.sim import SimNode
 from shoal.sim.checkers import MachineInvariants
-from shoal.sim.faults.partition import Partition
+from shoal.sim.faults import Partition
 from shoal.sim.trace import Row, TraceHash
+from shoal_lab.experiments.dht_network import DhtNetwork
 
 NODES = 200
 VALUES = [b"value %d" % number for number in range(20)]

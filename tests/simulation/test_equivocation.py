@@ -10,14 +10,14 @@ import pytest
 
 from shoal.base.ids import MessageId, NodeId
 from shoal.identity import verify
-from shoal.identity.stream_message import decode_body, split_signed
+from shoal.identity.message_body import decode_body, split_signed
 from shoal.kernel.records import Equivocation
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import StreamsNetwork
 from shoal.protocols.streams.commands import EquivocationSeen, MessageArrived
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants
-from shoal.sim.simulation import SimNode
+from shoal.sim.host import SimNode
 from shoal.sim.trace import Row
+from shoal_lab.experiments.streams.simulated_network import StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 from tests.support.liar import make_liar
 
 NODES = 32

@@ -13,14 +13,14 @@ from campaigns import churn
 from shoal.base.ids import MessageId, NodeId
 from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.records import Delivered, Published, ReceivedAgain, ReceivedFirst
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import StreamsNetwork, make_keys
 from shoal.protocols.streams.messages import Flood
-from shoal.protocols.streams.placed import read_placed
+from shoal.protocols.streams.signed_message import read_placed
 from shoal.sim.faults import AnyFault, Jitter, Loss
-from shoal.sim.network import Frame, LinkEnd, Shaper
-from shoal.sim.simulation import SimNode
+from shoal.sim.host import SimNode
+from shoal.sim.links import Frame, LinkEnd, Shaper
 from shoal.sim.trace import Row
+from shoal_lab.experiments.streams.simulated_network import StreamsNetwork, make_keys
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 
 NODES = 64
 PUBLISHERS = 16

@@ -13,7 +13,7 @@ from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.machine import Machine
 from shoal.protocols.dht.config import DhtConfig
-from shoal.protocols.dht.node import DhtNode
+from shoal.protocols.dht.machine import DhtNode
 from shoal.protocols.dht.wire import DhtCodec
 from shoal.protocols.topics.commands import (
     AddTopic,
@@ -22,12 +22,12 @@ from shoal.protocols.topics.commands import (
     EventStored,
     Publish,
 )
-from shoal.protocols.topics.head_records import judge_topics
-from shoal.protocols.topics.node import TopicNode
+from shoal.protocols.topics.heads import judge_topics
+from shoal.protocols.topics.machine import TopicNode
 from shoal.protocols.topics.wire import TopicsCodec
 from shoal.sim import ConstantDelay, SimNode, Simulation
 from shoal.sim.checkers import MachineInvariants
-from shoal.sim.network import Frame, LinkEnd, Shaper
+from shoal.sim.links import Frame, LinkEnd, Shaper
 from tests.support.topic_bench import contact_of, id_of, key_of, topic_by
 
 NODES = 8

@@ -13,8 +13,8 @@ import pytest
 from shoal.base.ids import show_node_id
 from shoal.kernel.access import Permission
 from shoal.kernel.records import Rejected
-from shoal.protocols.streams.keys.commands import FindKey
-from shoal.protocols.streams.keys.waiting import key_of
+from shoal.protocols.streams.commands import FindKey
+from shoal.protocols.streams.keys.sealed_queue import key_of
 from tests.support.key_network import EXCHANGE, STREAM, KeyNetwork, Member
 
 RELAYS = [f"member {n}" for n in range(12)]  # they may publish, until one is permitted to read

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 
 from campaigns.prediction import PUBLISHED_PERCENT, Row, main, predict, row_of
-from shoal.lab.prediction import Prediction
-from shoal.protocols.streams.link_delay import LinkDelay
+from shoal.protocols.streams.tracker.stream_record import LinkDelay
+from shoal_lab.experiments.streams.figures import Prediction
 
 
 @pytest.mark.parametrize(("nodes", "overlays", "messages"), [(32, 3, 8), (256, 1, 2)])

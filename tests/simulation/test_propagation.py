@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.collector import quiet_collector
-from shoal.lab.experiment import StreamsExperiment
-from shoal.lab.results import StreamFigures
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings, load_scenario
+from shoal_lab.experiments.streams.delivery import StreamsExperiment
+from shoal_lab.experiments.streams.figures import StreamFigures
+from shoal_lab.scenarios.scenario import (
+    NetworkSettings,
+    Scenario,
+    WorkloadSettings,
+    find_scenario,
+    load_scenario,
+)
+from shoal_lab.testbed.process_memory import quiet_collector
 
 WITHIN = 0.06
 TOPOLOGIES = 9

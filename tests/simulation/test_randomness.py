@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import pytest
 from scipy.stats import norm
 
-from shoal.lab.overlays.build import grow_overlay
-from shoal.lab.overlays.randomness import Matrix, PairSurvey, block_test, dispersion
+from shoal_lab.experiments.overlays.growing import grow_overlay
+from shoal_lab.experiments.overlays.randomness import Matrix, PairSurvey, block_test, dispersion
 
 NODES = 1000
 DEGREE = 4

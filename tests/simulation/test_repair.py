@@ -9,11 +9,11 @@ import pytest
 
 from shoal.base.ids import MessageId, NodeId
 from shoal.kernel.records import Delivered, GapFound, Published
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import StreamsNetwork
 from shoal.sim.faults import AnyFault, Crash, Jitter, Loss, Reordering
-from shoal.sim.simulation import SimNode
+from shoal.sim.host import SimNode
 from shoal.sim.trace import Row
+from shoal_lab.experiments.streams.simulated_network import StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 
 PUBLISHERS = 5
 MESSAGES = 150

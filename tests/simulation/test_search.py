@@ -21,7 +21,7 @@ from shoal.protocols.search.commands import (
     UserReceived,
     WatchDocuments,
 )
-from shoal.protocols.search.documents import Life
+from shoal.protocols.search.documents.document import Life
 from shoal.sim.checkers import MachineInvariants
 from shoal.sim.trace import TraceHash
 from tests.support.search_networks import HOUR_NS, MEASURED_S, Network, nodes_of

@@ -12,12 +12,12 @@ import pytest
 
 from campaigns import search_churn
 from shoal.base.ids import short_node_id
-from shoal.lab.search.network import SearchNetwork
-from shoal.lab.search.survey import Isolation, Survey, survey
+from shoal.protocols.search.circle.locations import STANDING
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.topology.locations import STANDING
 from shoal.sim.checkers import MachineInvariants
 from shoal.sim.faults import Jitter
+from shoal_lab.experiments.search.network import SearchNetwork
+from shoal_lab.experiments.search.survey import Isolation, Survey, survey
 from tests.support.search_networks import CALM
 
 JOIN_S = 0.1

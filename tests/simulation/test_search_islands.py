@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from shoal.base.units import S_NS
-from shoal.lab.search.network import SearchNetwork
-from shoal.lab.search.survey import Survey, survey
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.messages import EdgeName
 from shoal.sim.faults import Partition
+from shoal_lab.experiments.search.network import SearchNetwork
+from shoal_lab.experiments.search.survey import Survey, survey
 
 JOIN_S = 0.1
 STEP_S = 5.0

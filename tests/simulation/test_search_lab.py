@@ -8,13 +8,11 @@ import msgspec
 import pytest
 
 from shoal.base.errors import InvariantViolated
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.runner import run_scenario
-from shoal.lab.scenario import load_scenario
-from shoal.lab.search.match import MatchExperiment
-from shoal.lab.search.match_figures import SimulatedFigures
-from shoal.lab.search.measuring import MeasurementExperiment
-from shoal.lab.search.watching import WatchExperiment
+from shoal_lab.experiments.search.match import MatchExperiment, SimulatedFigures
+from shoal_lab.experiments.search.measurement import MeasurementExperiment
+from shoal_lab.experiments.search.watches import WatchExperiment
+from shoal_lab.runs.runner import run_scenario
+from shoal_lab.scenarios.scenario import find_scenario, load_scenario
 
 LATER = ("options.documents=40", "interval_ms=100")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from shoal.lab.catalogue import find_scenario, list_scenarios
-from shoal.lab.places import ThisProcess
-from shoal.lab.plan import load_plan
-from shoal.lab.sweep import run_plan
 from shoal.sim.faults import ServiceTime
+from shoal_lab.runs.places import ThisProcess
+from shoal_lab.runs.plan import load_plan
+from shoal_lab.runs.sweep import run_plan
+from shoal_lab.scenarios.scenario import find_scenario, list_scenarios
 
 SMALL = ["nodes=[8,12]", "degree=4", "repeats=1", "on=simulator"]  # sockets: tests/system
 SMALLER = {

@@ -9,7 +9,8 @@ import pytest
 
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, ns_of_seconds
-from shoal.sim.simulation import START_NS, SimNode
+from shoal.sim.host import SimNode
+from shoal.sim.simulation import START_NS
 from tests.simulation.failover import BUSY_S, Failover
 
 SEEDS = pytest.mark.parametrize("run", range(2))

@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.storage.layout import place_of, tail_of
-from shoal.storage.store import Store
+from shoal.storage.message_store.layout import place_of, tail_of
+from shoal.storage.message_store.store import Store
 from tests.support.storage_network import STREAM, StorageNetwork, whole_log
 
 PARTITIONS = (0, 1)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from shoal.base.ids import MessageId
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.history.commands import MessageRange, ReadHistory
+from shoal.identity.message_body import Position
+from shoal.protocols.streams.commands import MessageRange, ReadHistory
 from tests.simulation.storage_truth import (
     NAMED,
     Alone,

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.runner import run_scenario
-from shoal.lab.scenario import load_scenario
+from shoal_lab.runs.runner import run_scenario
+from shoal_lab.scenarios.scenario import find_scenario, load_scenario
 
 
 def lab_run(*arguments: str, hash_seed: int) -> dict[str, Any]:

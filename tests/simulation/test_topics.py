@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from campaigns.topics import Settings, run_one
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.kinds import RunRequest, find_kind
-from shoal.lab.scenario import load_scenario
-from shoal.lab.topics.figures import TopicsFigures
 from shoal.sim.simulation import SimulationFailure
+from shoal_lab.experiments.topics.figures import TopicsFigures
+from shoal_lab.scenarios.experiment_kinds import RunRequest, find_kind
+from shoal_lab.scenarios.scenario import find_scenario, load_scenario
 
 NODES, TOPICS, EVENTS = 24, 6, 200
 SMALL = Settings(NODES, TOPICS, EVENTS)

@@ -9,8 +9,8 @@ from shoal.base.units import S_NS
 from shoal.identity.topics.descriptors import ANYONE
 from shoal.kernel.machine import Machine
 from shoal.protocols.dht.config import HOUR_NS, DhtConfig
-from shoal.protocols.dht.ids import id_of_node
-from shoal.protocols.dht.node import DhtNode
+from shoal.protocols.dht.key_space import id_of_node
+from shoal.protocols.dht.machine import DhtNode
 from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,
@@ -20,8 +20,8 @@ from shoal.protocols.topics.commands import (
     Subscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.head_records import judge_topics
-from shoal.protocols.topics.node import TopicNode
+from shoal.protocols.topics.heads import judge_topics
+from shoal.protocols.topics.machine import TopicNode
 from tests.support.topic_bench import TopicWorld, id_of, key_of, topic_by
 
 AUTHOR = 0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
-from shoal.lab.liveness import check_overlay
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import StreamsNetwork
 from shoal.sim.checkers import DeliveredOnce, MachineInvariants
-from shoal.sim.simulation import SimNode
+from shoal.sim.host import SimNode
+from shoal_lab.experiments.streams.network_view import check_overlay
+from shoal_lab.experiments.streams.simulated_network import StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 
 NODES = 32
 DOWN_S, UP_S = 30.0, 60.0

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.sim.faults.partition import _Cut
+from shoal.sim.faults import _Cut
 from tests.simulation.failover import BUSY_S, DETECT_NS, Failover
 from tests.simulation.storm import Storm
 

@@ -10,7 +10,7 @@ import pytest
 
 from shoal.base.units import S_NS
 from shoal.protocols.search.commands import PutDocument, Seen, WatchDocuments
-from shoal.protocols.search.documents import Life
+from shoal.protocols.search.documents.document import Life
 from tests.support.search_networks import Network
 
 SLOT = 0

@@ -16,9 +16,9 @@ import lmdb
 
 from shoal.base.ids import INT63_MAX, StreamId
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.layout import STORE_FORMAT
-from shoal.storage.rows import Lease
-from shoal.storage.store import Store
+from shoal.storage.message_store.layout import STORE_FORMAT
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import Lease
 from tests.storage.stage import (
     BOB,
     OTHER,

@@ -6,9 +6,17 @@ from collections.abc import Iterable, Sequence
 
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import SIGNATURE_BYTES
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.storage.rows import Appended, Conflict, Duplicate, LogHead, LogId, Row, Stored
+from shoal.identity.message_body import Position
+from shoal.protocols.streams.signed_message import VerifiedMessage
+from shoal.storage.message_store.store_types import (
+    Appended,
+    Conflict,
+    Duplicate,
+    LogHead,
+    LogId,
+    Row,
+    Stored,
+)
 
 Place = tuple[StreamId, int]
 

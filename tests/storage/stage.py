@@ -8,12 +8,12 @@ from pathlib import Path
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import SeededEntropy
-from shoal.identity.stream_message import Body, encode_body
-from shoal.protocols.streams.history.tail import body_digest
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.identity.message_body import Body, encode_body
+from shoal.protocols.streams.history.log_follower import body_digest
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from shoal.storage.config import DEFAULTS, StoreConfig
-from shoal.storage.rows import Claim, LogId, ReplicaRow, Row
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import Claim, LogId, ReplicaRow, Row
 from tests.support.machines import peer_id
 
 STREAM = StreamId("0xowner/city/vehicles")

@@ -8,9 +8,9 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import INT63_MAX, MessageId, StreamId
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from shoal.storage.config import StoreConfig
-from shoal.storage.rows import Conflict, Duplicate, LogHead, Stored
+from shoal.storage.message_store.store_types import Conflict, Duplicate, LogHead, Stored
 from tests.storage.stage import (
     ALICE,
     BOB,

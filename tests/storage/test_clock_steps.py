@@ -12,10 +12,16 @@ import pytest
 from shoal.base.units import S_NS
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored
-from shoal.protocols.streams.history.disk import MessageKey, Retain, Retained, decode_answer, encode
+from shoal.protocols.streams.history.disk_requests import (
+    MessageKey,
+    Retain,
+    Retained,
+    decode_answer,
+    encode,
+)
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.disk import StoreDisk
-from shoal.storage.rows import LogHead
+from shoal.storage.message_store.store_disk import StoreDisk
+from shoal.storage.message_store.store_types import LogHead
 from tests.storage.stage import START_NS, STREAM, message, open_store
 
 DAY_NS = 24 * 3600 * S_NS

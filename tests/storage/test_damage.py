@@ -8,28 +8,26 @@ from pathlib import Path
 import pytest
 
 from shoal.base.ids import MessageId
+from shoal.protocols.streams.history.log_follower import LOST
 from shoal.protocols.streams.history.messages import (
     BEHIND,
+    AskMessages,
+    AskRows,
     LogRows,
     ReadLast,
     ReadLog,
     ReadRange,
     Refused,
     Rows,
-)
-from shoal.protocols.streams.history.sync_messages import (
-    AskMessages,
-    AskRows,
     TellMessages,
     TellRows,
 )
-from shoal.protocols.streams.history.tail import LOST
-from shoal.storage.answers import Answers
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.layout import OWN, entry_key, place_of, tail_of
-from shoal.storage.reading import Page, PageLimits
-from shoal.storage.rows import Duplicate, ReplicaRow, Stored
-from shoal.storage.store import Store
+from shoal.storage.message_store.layout import OWN, entry_key, place_of, tail_of
+from shoal.storage.message_store.position_reader import Page, PageLimits
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_disk import Answers
+from shoal.storage.message_store.store_types import Duplicate, ReplicaRow, Stored
 from tests.storage.stage import (
     START_NS,
     STREAM,

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.disk import Disk, DiskResult
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
-from shoal.protocols.streams.history.disk import (
+from shoal.protocols.streams.history.disk_requests import (
     DISK_FAILED,
     STORE_GONE,
     FindLast,
@@ -31,17 +31,21 @@ from shoal.protocols.streams.history.disk import (
     decode_answer,
     encode,
 )
-from shoal.protocols.streams.history.messages import ReadLast, ReadRange, Refused
-from shoal.protocols.streams.history.sync_messages import AskHeads, TellHeads
-from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.storage import ingest
-from shoal.storage.answers import LAST_STEPS_MAX, Answers
+from shoal.protocols.streams.history.messages import (
+    AskHeads,
+    ReadLast,
+    ReadRange,
+    Refused,
+    TellHeads,
+)
+from shoal.protocols.streams.signed_message import VerifiedMessage
+from shoal.protocols.streams.wire import HistoryCodec
 from shoal.storage.config import StoreConfig
-from shoal.storage.disk import StoreDisk
 from shoal.storage.errors import StoreFull, StoreGone
-from shoal.storage.layout import Rotten
-from shoal.storage.reading import LastScan, Page, PageLimits
+from shoal.storage.message_store import ingest
+from shoal.storage.message_store.layout import Rotten
+from shoal.storage.message_store.position_reader import LastScan, Page, PageLimits
+from shoal.storage.message_store.store_disk import LAST_STEPS_MAX, Answers, StoreDisk
 from tests.storage.stage import (
     ALICE,
     BOB,

@@ -21,12 +21,12 @@ from shoal.identity import SystemEntropy
 from shoal.kernel.disk import Disk, DiskResult, MemoryDisk
 from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
+from shoal.runtime.workers import DisksBySlot
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.disks import DisksBySlot
 from shoal.storage.errors import StoreError, StoreFormatUnknown, StoreFull, StoreInUse
 from shoal.storage.key_values import KEY_BYTES_MAX, KeyValueDisk, KeyValueFile, space_key
-from shoal.storage.owned_file import mark_restored
-from shoal.storage.store import Store as MessageStore
+from shoal.storage.lmdb_file import mark_restored
+from shoal.storage.message_store.store import Store as MessageStore
 
 ALICE, BOB = NodeId(b"a" * 20), NodeId(b"b" * 20)
 SPACES = {2: "topics", 5: "other"}

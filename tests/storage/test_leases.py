@@ -11,7 +11,7 @@ import pytest
 from shoal.base.errors import NotFound, OffsetExpired, UsageError
 from shoal.base.units import MIB, S_NS
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.rows import Lease, LogHead, LogId
+from shoal.storage.message_store.store_types import Lease, LogHead, LogId
 from tests.storage.stage import (
     OTHER,
     START_NS,

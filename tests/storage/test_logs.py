@@ -10,7 +10,7 @@ import pytest
 
 from shoal.base.errors import NotFound, OffsetExpired, UsageError
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.rows import LogHead, LogPage
+from shoal.storage.message_store.store_types import LogHead, LogPage
 from tests.storage.stage import (
     OTHER,
     START_NS,

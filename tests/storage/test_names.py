@@ -9,8 +9,8 @@ import pytest
 from shoal.base.errors import NotFound, OffsetExpired, UsageError
 from shoal.base.ids import StreamId
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.rows import Lease, LogHead, ReplicaRow
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import Lease, LogHead, ReplicaRow
 from tests.storage.stage import HOUR_NS, START_NS, message, open_store
 
 FEW = StoreConfig(streams_max=3, retention=Retention(age_ns=HOUR_NS))

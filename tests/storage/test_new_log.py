@@ -10,7 +10,7 @@ import pytest
 
 from shoal.base.errors import NotFound, UsageError
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.rows import Lease, LogHead, Stored
+from shoal.storage.message_store.store_types import Lease, LogHead, Stored
 from tests.storage.stage import (
     HOUR_NS,
     START_NS,

@@ -24,8 +24,8 @@ from shoal.storage.errors import (
     StoreFull,
     StoreInUse,
 )
-from shoal.storage.opening import verify_pages
-from shoal.storage.rows import Duplicate, LogHead, Stored
+from shoal.storage.lmdb_file import verify_pages
+from shoal.storage.message_store.store_types import Duplicate, LogHead, Stored
 from tests.storage import golden
 from tests.storage.stage import (
     START_NS,
@@ -83,7 +83,7 @@ def test_what_is_read_beside_its_owner_may_grow_meanwhile(tmp_path: Path) -> Non
 import sys, pathlib
 from shoal.identity import SystemEntropy
 from shoal.storage.config import StoreConfig
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
 from tests.storage.stage import STREAM
 small = StoreConfig(map_bytes=1 << 20)
 with Store(pathlib.Path(sys.argv[1]), SystemEntropy(), small, readonly=True) as store:

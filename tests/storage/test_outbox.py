@@ -13,11 +13,12 @@ import lmdb
 import pytest
 
 from shoal.base.errors import NotFound, UsageError
+from shoal.base.gateway_messages import Fingerprint
 from shoal.base.ids import NodeId, StreamId
-from shoal.base.outbox_requests import Fingerprint
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import SeededEntropy
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
+from shoal.storage.config import OutboxConfig
 from shoal.storage.errors import (
     Fenced,
     MissingBatches,
@@ -31,7 +32,7 @@ from shoal.storage.errors import (
 )
 from shoal.storage.key_values import KeyValueFile
 from shoal.storage.outbox import Outbox
-from shoal.storage.outbox_types import Attempt, ChunkPlace, OutboxConfig, Sending
+from shoal.storage.outbox_file import Attempt, ChunkPlace, Sending
 
 OWNER = NodeId(bytes(20))
 STREAM = StreamId("0x" + "ab" * 20 + "/out")

@@ -16,12 +16,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from shoal.base.gateway_messages import Fingerprint
 from shoal.base.ids import NodeId, StreamId
-from shoal.base.outbox_requests import Fingerprint
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import SeededEntropy
-from shoal.identity.stream_message import Position
-from shoal.storage.config import StoreConfig
+from shoal.identity.message_body import Position
+from shoal.storage.config import OutboxConfig, StoreConfig
 from shoal.storage.errors import (
     Fenced,
     MissingBatches,
@@ -31,7 +31,7 @@ from shoal.storage.errors import (
     OutboxTooSmall,
 )
 from shoal.storage.outbox import Outbox
-from shoal.storage.outbox_types import Attempt, ChunkPlace, OutboxConfig, Sending
+from shoal.storage.outbox_file import Attempt, ChunkPlace, Sending
 
 OWNER = NodeId(bytes(20))
 STREAM = StreamId("0x" + "ab" * 20 + "/out")

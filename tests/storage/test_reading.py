@@ -8,7 +8,7 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import INT63_MAX, StreamId
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.storage.config import StoreConfig
 from tests.storage.stage import (
     ALICE,

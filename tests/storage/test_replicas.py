@@ -10,8 +10,15 @@ import pytest
 from shoal.base.errors import MalformedMessage, NotFound, OffsetExpired, UsageError
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.errors import LogDiverged
-from shoal.storage.rows import Conflict, Duplicate, LogHead, ReplicaAppended, ReplicaRow, Stored
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import (
+    Conflict,
+    Duplicate,
+    LogHead,
+    ReplicaAppended,
+    ReplicaRow,
+    Stored,
+)
 from tests.storage.stage import (
     OTHER,
     START_NS,

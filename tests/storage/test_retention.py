@@ -10,8 +10,8 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.units import MIB
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.rows import LogHead, RetentionStep, Stored
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import LogHead, RetentionStep, Stored
 from tests.storage.stage import (
     OTHER,
     START_MS,

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shoal.base.errors import NotFound, OffsetExpired, UsageError
 from shoal.base.ids import NodeId
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.identity.message_body import Position
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.rows import Lease, LogId, ReplicaRow, Row
+from shoal.storage.message_store.store_types import Lease, LogId, ReplicaRow, Row
 from tests.storage.naive import NaiveStore, Place
 from tests.storage.stage import (
     ALICE,

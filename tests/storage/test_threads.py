@@ -12,8 +12,8 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.storage.config import Retention, StoreConfig
-from shoal.storage.gate import Gate
-from shoal.storage.rows import LogHead, Stored
+from shoal.storage.lmdb_file import Gate
+from shoal.storage.message_store.store_types import LogHead, Stored
 from tests.storage.stage import START_NS, STREAM, ids_of, log_rows, message, open_store
 
 WAIT_S = 30

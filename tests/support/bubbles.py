@@ -7,11 +7,11 @@ from typing import Any
 
 from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.records import BubbleStep
+from shoal.protocols.search.circle.locations import Edge
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.headers import sign_header
 from shoal.protocols.search.messages import BubbleCast, EdgeName, Totals
 from shoal.protocols.search.payloads import Payload, encode_payload, type_of
-from shoal.protocols.search.topology.edges import Edge
+from shoal.protocols.search.signed_records import sign_header
 from tests.support.circle import CircleBench, Peer
 
 TOTALS = Totals(1000.0, 6000.0, 36000.0)

@@ -7,15 +7,16 @@ from typing import Any
 
 import msgspec
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.records import Rejected
-from shoal.protocols.search.addresses import AddressRecord, sign_address
+from shoal.protocols.search.circle.circle import EDGE_MESSAGES, Circle
+from shoal.protocols.search.circle.locations import Location, Ring
 from shoal.protocols.search.commands import Leave, Left
 from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.machine import SearchNode
 from shoal.protocols.search.messages import (
     EdgeName,
     MasterHello,
@@ -24,10 +25,7 @@ from shoal.protocols.search.messages import (
     SplitEdge,
     Totals,
 )
-from shoal.protocols.search.node import SearchNode
-from shoal.protocols.search.topology.circle import EDGE_MESSAGES, Circle
-from shoal.protocols.search.topology.locations import Location
-from shoal.protocols.search.topology.ring import Ring
+from shoal.protocols.search.signed_records import AddressRecord, sign_address
 
 UNKNOWN = Totals(0.0, 0.0, 0.0)
 BEAT_S = 5

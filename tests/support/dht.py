@@ -5,13 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from shoal.base.ids import NodeId
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact, NodeId
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.records import Rejected
 from shoal.protocols.dht.config import DhtConfig
-from shoal.protocols.dht.ids import common_bits, id_of_node
-from shoal.protocols.dht.node import DhtNode
+from shoal.protocols.dht.key_space import common_bits, id_of_node
+from shoal.protocols.dht.machine import DhtNode
 from shoal.protocols.dht.validators import judge_any
 from tests.support.machines import peer_id
 

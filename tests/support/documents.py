@@ -6,9 +6,8 @@ from typing import Any
 
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.protocols.search.document_space import DocumentSpace
-from shoal.protocols.search.documents import Document, Life, sign_document
-from shoal.protocols.search.spaces import Spaces
+from shoal.protocols.search.documents.document import Document, Life, sign_document
+from shoal.protocols.search.spaces import DocumentSpace, Spaces
 
 ALICE, BOB, EVE = (PrivateKey.generate(SeededEntropy(name)) for name in ("alice", "bob", "eve"))
 LIFE_NS = 3600 * S_NS

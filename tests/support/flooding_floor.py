@@ -6,9 +6,8 @@ from shoal.base.ids import MessageId, NodeId
 from shoal.base.units import US_NS
 from shoal.kernel.effects import Effect, Verify
 from shoal.kernel.records import Rejected
-from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.flooding import Flooding
+from shoal.protocols.streams.delivery.flooding import Channel, Flooding
 from shoal.protocols.streams.messages import Flood
 from tests.support.streams import (
     ALICE,

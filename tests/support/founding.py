@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact
 from shoal.kernel.machine import Machine
-from shoal.lab.search.network import SearchNetwork
-from shoal.lab.search.survey import Survey, survey
-from shoal.protocols.search.node import SearchNode
+from shoal.protocols.search.machine import SearchNode
 from shoal.sim import SimNode
+from shoal_lab.experiments.search.network import SearchNetwork
+from shoal_lab.experiments.search.survey import Survey, survey
 
 Naming = Literal["one list", "each other", "in a ring"]
 """Of bootstrap nodes: one shared file; files that name all but their own node; or one other."""

@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 
 from shoal.base.ids import NodeId, StreamId
-from shoal.identity.stream_message import Position, decode_body
+from shoal.identity.message_body import Position, decode_body
 from shoal.kernel.effects import Verify
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.inputs import Verified
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Rejected
-from shoal.protocols.streams.history.client import HistoryClient
-from shoal.protocols.streams.history.commands import (
+from shoal.protocols.streams.commands import (
     HistoryEnded,
     HistoryPage,
     ReadHistory,
@@ -23,7 +22,8 @@ from shoal.protocols.streams.history.commands import (
     StopReading,
     What,
 )
-from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.config import ClientConfig
+from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.messages import (
     EVERYTHING,
     Counted,
@@ -41,9 +41,9 @@ from shoal.protocols.streams.history.messages import (
     Refused,
     Rows,
 )
-from shoal.protocols.streams.history.reader import cursor_of
-from shoal.protocols.streams.history.wire import HistoryCodec
+from shoal.protocols.streams.history.read_plan import cursor_of
 from shoal.protocols.streams.messages import FindStorage, StorageNodes
+from shoal.protocols.streams.wire import HistoryCodec
 from tests.support.streams import (
     ME,
     NOW_MS,

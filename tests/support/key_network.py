@@ -12,41 +12,39 @@ from pathlib import Path
 from typing import Any
 
 from shoal.base.errors import DecryptionFailed
-from shoal.base.ids import KEYS_PARTITION, NodeId, StreamId, show_node_id
+from shoal.base.ids import KEYS_PARTITION, Contact, NodeId, StreamId, show_node_id
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.stream_message import KEYS, TEXT
-from shoal.identity.wrapped_key import encode_announcements, wrap_key
+from shoal.identity.group_key import encode_announcements, wrap_key
+from shoal.identity.message_body import KEYS, TEXT
 from shoal.kernel.access import Permission
-from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
-from shoal.protocols.streams.access import AccessTable
-from shoal.protocols.streams.commands import JoinStream, MessageArrived, MessageTaken, Publish
-from shoal.protocols.streams.history.client import HistoryClient
-from shoal.protocols.streams.history.commands import (
+from shoal.protocols.streams.commands import (
+    FindKey,
     HistoryPage,
+    JoinStream,
+    MessageArrived,
     MessageRange,
+    MessageTaken,
+    Publish,
     ReadHistory,
     ReadMore,
 )
+from shoal.protocols.streams.history.client import HistoryClient
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode
-from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.keys.commands import FindKey
-from shoal.protocols.streams.keys.machine import KeyExchange
-from shoal.protocols.streams.keys.ring import KeyRing
-from shoal.protocols.streams.keys.sealing import Reader, Sealing
-from shoal.protocols.streams.keys.vicinity import StreamVicinity
-from shoal.protocols.streams.keys.waiting import key_of
-from shoal.protocols.streams.keys.wire import KeysCodec
-from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.tracker import Tracker
-from shoal.protocols.streams.wire import StreamsCodec
+from shoal.protocols.streams.keys.key_exchange import KeyExchange
+from shoal.protocols.streams.keys.key_ring import KeyRing, Reader, Sealing
+from shoal.protocols.streams.keys.sealed_queue import key_of
+from shoal.protocols.streams.member.stream_node import StreamNode, StreamVicinity
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
+from shoal.protocols.streams.permissions import AccessTable
+from shoal.protocols.streams.signed_message import VerifiedMessage
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
+from shoal.protocols.streams.wire import HistoryCodec, KeysCodec, StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import MachineInvariants
-from shoal.storage.disk import StoreDisk
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_disk import StoreDisk
 
 OWNER = PrivateKey.generate(SeededEntropy("owner"))
 STREAM = StreamId(f"{show_node_id(OWNER.address)}/private")

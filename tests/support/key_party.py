@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import Contact, NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.group_key import GroupKey
 from shoal.kernel.access import Permission, Verdict
-from shoal.kernel.contact import Contact
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.host import HostLimits
 from shoal.kernel.records import Rejected
-from shoal.protocols.streams.keys.commands import FindKey
-from shoal.protocols.streams.keys.config import ExchangeConfig
-from shoal.protocols.streams.keys.machine import KeyExchange
-from shoal.protocols.streams.keys.messages import KeyRequest
-from shoal.protocols.streams.keys.ring import KeyRing
-from shoal.protocols.streams.keys.vicinity import FixedVicinity
+from shoal.protocols.streams.commands import FindKey
+from shoal.protocols.streams.config import ExchangeConfig
+from shoal.protocols.streams.keys.key_exchange import KeyExchange
+from shoal.protocols.streams.keys.key_ring import KeyRing
+from shoal.protocols.streams.member.stream_node import FixedVicinity
+from shoal.protocols.streams.messages import KeyRequest
 
 STREAM = StreamId("0x" + "11" * 20 + "/private")
 ME, ALICE, BOB, CAROL = (

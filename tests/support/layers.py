@@ -1,4 +1,4 @@
-"""Who may import whom inside shoal, checked on the text of one file at a time.
+"""Who may import whom in src/, checked on the text of one file at a time.
 
 An import counts wherever it stands: at the top, inside a function, under TYPE_CHECKING, or as a
 call of import_module with a name written out.
@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 # From the bottom up. A unit may import itself and the lines below, never its own line or above.
+# Units of `shoal` are its folders; the packages beside it are units by their names.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("base",),
     ("identity",),
@@ -21,15 +22,28 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("protocols.streams", "protocols.topics", "protocols.search"),
     ("transport", "registry", "storage"),
     ("runtime", "sim"),
-    ("pipeline",),
-    ("lab",),
-    ("node", "gateway", "explorer"),
+    ("config",),
+    ("node",),
+    ("gateway", "explorer"),
     ("cli",),
     ("__main__",),
+    ("shoal_spark",),
+    ("pyspark_shoal", "shoal_spark.commands"),
+    ("shoal_lab",),
+    ("shoal_city",),
 )
 LEVEL = {unit: level for level, units in enumerate(LAYERS) for unit in units}
-PIPELINE_NEEDS = ("base", "identity", "kernel")  # executors have no more of Shoal than that
+TOPS = ("shoal", "pyspark_shoal", "shoal_spark", "shoal_lab", "shoal_city")
+SPARK_NEEDS = ("base", "identity", "kernel")  # executors have no more of Shoal than that
 API_UNIT = "node"  # what `import shoal` gives
+# The product knows none of its users, but for these, until they come in by an entry point; and the
+# lab's child processes still know what those of the demo say.
+FOR_NOW = {
+    "shoal/cli/app.py": ("shoal_spark.commands", "shoal_lab.commands", "shoal_city.commands"),
+    "shoal/cli/commands/doctor.py": ("shoal_spark",),
+    "shoal/explorer/routes.py": ("shoal_lab.views",),
+    "shoal_lab/testbed/child_process.py": ("shoal_city.demo.messages",),
+}
 
 
 class Violation(NamedTuple):
@@ -53,12 +67,13 @@ def layer_violations(path: str, source: str) -> list[Violation]:
     """Imports that go up, sideways or nowhere; path is relative to src: shoal/base/ids.py."""
     importer = unit_of(module_of(path))
     if importer not in LEVEL:
-        return [Violation(path, 1, f"shoal.{importer} is in no layer: give it a place in LAYERS")]
+        return [Violation(path, 1, f"{_full(importer)} is in no layer: give it a place in LAYERS")]
     found = []
     for imported in imports_of(path, ast.parse(source, path)):
-        if imported.module.split(".")[0] == "shoal":
+        if imported.module.split(".")[0] in TOPS:
             problem = _problem(importer, imported_unit(imported))
-            if problem:
+            known = imported.module.startswith(FOR_NOW.get(path, ()))
+            if problem and not known:
                 found.append(Violation(path, imported.line, problem))
     return found
 
@@ -67,14 +82,18 @@ def _problem(importer: str, imported: str) -> str | None:
     if imported == importer:
         return None
     if imported not in LEVEL:
-        return f"shoal.{imported} is in no layer: give it a place in LAYERS"
+        return f"{_full(imported)} is in no layer: give it a place in LAYERS"
+    if importer == "shoal_spark" and imported not in SPARK_NEEDS:
+        return f"shoal_spark imports {_full(imported)}: it speaks to nodes by files and HTTP only"
     if LEVEL[imported] > LEVEL[importer]:
-        return f"shoal.{importer} imports shoal.{imported}, which is above it"
+        return f"{_full(importer)} imports {_full(imported)}, which is above it"
     if LEVEL[imported] == LEVEL[importer]:
-        return f"shoal.{importer} imports its sibling shoal.{imported}"
-    if importer == "pipeline" and imported not in PIPELINE_NEEDS:
-        return f"shoal.pipeline imports shoal.{imported}: it speaks to nodes by files and HTTP only"
+        return f"{_full(importer)} imports its sibling {_full(imported)}"
     return None
+
+
+def _full(unit: str) -> str:
+    return unit if unit.split(".")[0] in TOPS else f"shoal.{unit}"
 
 
 def module_of(path: str) -> str:
@@ -85,7 +104,9 @@ def module_of(path: str) -> str:
 
 def unit_of(module: str) -> str:
     """What LAYERS calls the place of a module."""
-    parts = module.split(".")[1:]
+    top, *parts = module.split(".")
+    if top != "shoal":
+        return ".".join([top, *parts[:1]]) if ".".join([top, *parts[:1]]) in LEVEL else top
     if not parts:
         return API_UNIT
     return ".".join(parts[:2] if parts[0] == "protocols" else parts[:1])

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
-from shoal.protocols.streams.aware_policy import ROUND_NS, AwarePolicy
-from shoal.protocols.streams.improvement import HOP_MS
-from shoal.protocols.streams.topology import Improvement
+from shoal.protocols.streams.topology.aware_policy import ROUND_NS, AwarePolicy
+from shoal.protocols.streams.topology.link_swaps import HOP_MS
+from shoal.protocols.streams.topology.policy import Improvement
 from shoal.sim.delays import load_table
 from tests.support.streams import node
 

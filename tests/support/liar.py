@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 
 from shoal.base.units import US_NS
-from shoal.identity.stream_message import decode_body, encode_body
+from shoal.identity.message_body import decode_body, encode_body
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.inputs import CommandIssued, Input
 from shoal.protocols.streams.commands import Publish
+from shoal.protocols.streams.member.stream_node import StreamNode
 from shoal.protocols.streams.messages import Flood
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.publisher import Sign
+from shoal.protocols.streams.signed_message import Sign
 
 
 def make_liar(machine: Any, sign: Sign, lied_to: int = 2) -> None:

@@ -14,17 +14,17 @@ from typing import Self
 
 from aiohttp import web
 
+from shoal.base.gateway_messages import UnheardNode
 from shoal.base.ids import MessageId, NodeId, StreamId, show_node_id
-from shoal.base.log_pages import UnheardNode
-from shoal.gateway.log import Logs
-from shoal.gateway.routes import Table
+from shoal.gateway.endpoints.storage_log import Logs
+from shoal.gateway.route_table import Table
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.stream_message import JSON, Body, encode_body
-from shoal.protocols.streams.history.kept import read_kept
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.identity.message_body import JSON, Body, encode_body
+from shoal.protocols.streams.history.log_entries import read_kept
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from shoal.storage.config import DEFAULTS, StoreConfig
-from shoal.storage.rows import ReplicaRow
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_types import ReplicaRow
 
 ALICE = PrivateKey.generate(SeededEntropy("alice"))
 BOB = PrivateKey.generate(SeededEntropy("bob"))

@@ -9,31 +9,36 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from shoal.base.ids import MessageId, StreamId
+from shoal.base.ids import Contact, MessageId, StreamId
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
-from shoal.protocols.streams.commands import JoinStream, MessageTaken, Publish, PublishAccepted
-from shoal.protocols.streams.history.client import HistoryClient
-from shoal.protocols.streams.history.commands import KeepDurably, KeepFailed, KeptDurably
-from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
-from shoal.protocols.streams.history.sync import (
+from shoal.protocols.streams.commands import (
+    JoinStream,
+    KeepDurably,
+    KeepFailed,
+    KeptDurably,
+    MessageTaken,
+    Publish,
+    PublishAccepted,
+)
+from shoal.protocols.streams.history.anti_entropy import (
     FollowNodes,
     FollowStream,
     StorageSync,
     StreamListed,
 )
-from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.tracker import Tracker
-from shoal.protocols.streams.wire import StreamsCodec
+from shoal.protocols.streams.history.client import HistoryClient
+from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode, StreamWanted
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
+from shoal.protocols.streams.wire import HistoryCodec, StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import MachineInvariants
-from shoal.storage.disk import StoreDisk
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_disk import StoreDisk
 
 STREAMS, HISTORY = 0, 1  # the machines of every node
 STORAGE, SYNC = 2, 3  # and of storage nodes

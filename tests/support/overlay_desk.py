@@ -5,8 +5,8 @@ from __future__ import annotations
 from shoal.base.ids import NodeId
 from shoal.kernel.effects import Effect
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.member.neighbours import Overlay, State
 from shoal.protocols.streams.messages import Close, Open, Status
-from shoal.protocols.streams.overlay import Overlay, State
 from tests.support.streams import ALICE, BOB, ME, NOW_NS, STREAM, TRACKER, instruction, sent
 
 CONFIG = NodeConfig()

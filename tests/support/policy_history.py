@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable
 from random import Random
 
-from shoal.protocols.streams.aware_policy import AwarePolicy
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.topology import TopologyPolicy
+from shoal.protocols.streams.topology.aware_policy import AwarePolicy
+from shoal.protocols.streams.topology.policy import TopologyPolicy
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
 from tests.support.streams import node
 
 PolicyFactory = Callable[[int, Random], TopologyPolicy]

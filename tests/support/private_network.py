@@ -5,20 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.ids import Contact, MessageId, NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.kernel.access import Permission
-from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Delivered, LinkUp, Published, ReceivedFirst, Rejected
-from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import JoinStream, Publish, StreamRefused
 from shoal.protocols.streams.config import AccessConfig
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
+from shoal.protocols.streams.permissions import AccessTable
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import DeliveredOnce, MachineInvariants

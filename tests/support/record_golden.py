@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shoal.base.ids import MessageId, StreamId
-from shoal.kernel.arrow import arrow_rows, arrow_schema, table_name
 from shoal.kernel.records import RECORD_FORMAT, RECORD_TYPES, ReceivedFirst, Record
+from shoal_lab.runs.run_tables import arrow_rows, arrow_schema, table_name
 from tests.support.machines import peer_id
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from shoal.base.ids import NodeId
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import Effect, SetTimer
-from shoal.protocols.streams.chains import ChainTable
+from shoal.protocols.streams.commands import FilledFromStorage, FillFromStorage
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.duplicates import Number
-from shoal.protocols.streams.history.messages import FilledFromStorage, FillFromStorage
+from shoal.protocols.streams.delivery.chain_table import ChainTable, Delivery
+from shoal.protocols.streams.delivery.gap_repair import Repair
+from shoal.protocols.streams.delivery.replay_buffer import RecentMessages
 from shoal.protocols.streams.messages import Fill, FillDone, Heads
-from shoal.protocols.streams.ordering import Delivery
-from shoal.protocols.streams.placed import PlacedMessage
-from shoal.protocols.streams.recent import RecentMessages
-from shoal.protocols.streams.repair import Repair
+from shoal.protocols.streams.signed_message import Number, PlacedMessage
 from tests.support.streams import ALICE, BOB, CAROL, NOW_MS, NOW_NS, STREAM, message_id, placed
 
 CHAIN = (CAROL, 0, "c")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from shoal.base.ids import INT63_MAX, NodeId
+from shoal.base.ids import ADDRESS_CHARS_MAX, ADDRESSES_MAX, INT63_MAX, NodeId
 from shoal.identity import SIGNATURE_BYTES, PrivateKey, SeededEntropy
-from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX
-from shoal.protocols.search.addresses import AddressRecord, sign_address
-from shoal.protocols.search.headers import BubbleHeader, sign_header
-from shoal.protocols.search.limits import (
+from shoal.protocols.search.config import (
     BUBBLE_ID_BYTES,
     CONNECTION_TYPE_CHARS_MAX,
     EXTRA_NAME_CHARS_MAX,
@@ -48,7 +45,13 @@ from shoal.protocols.search.messages import (
     UserEnd,
     UserRefuse,
 )
-from shoal.protocols.search.wire.handshakes import ACCEPTED
+from shoal.protocols.search.signed_records import (
+    AddressRecord,
+    BubbleHeader,
+    sign_address,
+    sign_header,
+)
+from shoal.protocols.search.wire import ACCEPTED
 from tests.strategies import node_ids
 
 KEY = PrivateKey.generate(SeededEntropy("search"))

@@ -10,7 +10,6 @@ from typing import Any
 from shoal.base.units import S_NS
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import BubbleStep, Rejected
-from shoal.lab.search.network import SearchNetwork
 from shoal.protocols.search.commands import (
     FindDocuments,
     Found,
@@ -18,11 +17,12 @@ from shoal.protocols.search.commands import (
     SearchOver,
 )
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.documents import Life
-from shoal.protocols.search.node import SearchNode
+from shoal.protocols.search.documents.document import Life
+from shoal.protocols.search.machine import SearchNode
 from shoal.sim import ConstantDelay, SimNode
 from shoal.sim.checkers import Checker
 from shoal.sim.trace import Row
+from shoal_lab.experiments.search.network import SearchNetwork
 
 HOUR_NS = 3600 * S_NS
 MEASURED_S = 300  # two rounds and more

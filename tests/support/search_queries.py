@@ -6,15 +6,25 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from shoal.protocols.search.queries.building import all_of, any_of, negation
-from shoal.protocols.search.queries.canonical import canonical, depth, prefixes, terms
-from shoal.protocols.search.queries.config import (
+from shoal.protocols.search.config import (
     QUERY_CHARS_MAX,
     QUERY_DEPTH_MAX,
     QUERY_PREFIXES_MAX,
     QUERY_TERMS_MAX,
 )
-from shoal.protocols.search.queries.query import Between, Compare, Query, Words
+from shoal.protocols.search.queries.query import (
+    Between,
+    Compare,
+    Query,
+    Words,
+    all_of,
+    any_of,
+    canonical,
+    depth,
+    negation,
+    prefixes,
+    terms,
+)
 from shoal.protocols.search.queries.words import fold, words_of
 
 VOCABULARY = [

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from shoal.base.offsets import Offset
-from shoal.pipeline.sources.following import Follower
-from shoal.pipeline.sources.options import SourceOptions, parse_options
-from shoal.pipeline.sources.planning import Target
-from shoal.pipeline.sources.ranges import EVERYTHING, LogRange, RowFilter, ranges_between
-from shoal.pipeline.sources.reading import read_range
+from shoal_spark.source.follower import Follower, Target
+from shoal_spark.source.offsets import EVERYTHING, LogRange, RowFilter, ranges_between
+from shoal_spark.source.options import SourceOptions, parse_options
+from shoal_spark.source.readers import read_range
 from tests.support.log_server import STREAM, LogServer, numbers, servers_of
 
 

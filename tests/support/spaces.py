@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.protocols.search.matched_space import MatchedSpace
+from shoal.protocols.search.spaces import MatchedSpace
 
 REACH = 10
 

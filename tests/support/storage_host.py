@@ -7,26 +7,25 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import Contact, NodeId, StreamId
 from shoal.identity import SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CheckAccess, Verify
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.inputs import Verified
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Rejected
-from shoal.protocols.streams.access import AccessTable
-from shoal.protocols.streams.history.config import StorageConfig, SyncConfig
-from shoal.protocols.streams.history.kept import Permits
+from shoal.protocols.streams.config import StorageConfig, SyncConfig
+from shoal.protocols.streams.history.anti_entropy import StorageSync
+from shoal.protocols.streams.history.log_entries import Permits
 from shoal.protocols.streams.history.messages import ReadRange
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode
-from shoal.protocols.streams.history.sync import StorageSync
-from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.messages import VerifiedMessage
-from shoal.protocols.streams.quotas import NameQuota
+from shoal.protocols.streams.permissions import AccessTable
+from shoal.protocols.streams.signed_message import VerifiedMessage
+from shoal.protocols.streams.stream_quota import NameQuota
+from shoal.protocols.streams.wire import HistoryCodec
 from shoal.storage.config import DEFAULTS, StoreConfig
-from shoal.storage.disk import StoreDisk
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_disk import StoreDisk
 from tests.support.streams import ALICE, NOW_NS, STREAM, body_of, is_signed, message_id, signed_by
 
 CODEC = HistoryCodec()

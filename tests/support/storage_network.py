@@ -9,27 +9,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from shoal.base.ids import MessageId, StreamId
+from shoal.base.ids import Contact, MessageId, StreamId
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
 from shoal.protocols.streams.commands import JoinStream, MessageTaken, Publish, PublishAccepted
-from shoal.protocols.streams.history.config import StorageConfig, SyncConfig
+from shoal.protocols.streams.config import StorageConfig, SyncConfig
+from shoal.protocols.streams.history.anti_entropy import FollowStream, StorageSync
 from shoal.protocols.streams.history.storage_node import KeepMessage, StorageNode
-from shoal.protocols.streams.history.sync import FollowStream, StorageSync
-from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.tracker import Tracker
-from shoal.protocols.streams.wire import StreamsCodec
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
+from shoal.protocols.streams.wire import HistoryCodec, StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import MachineInvariants
 from shoal.storage.config import DEFAULTS, StoreConfig
-from shoal.storage.disk import StoreDisk
-from shoal.storage.rows import LogId, Row
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_disk import StoreDisk
+from shoal.storage.message_store.store_types import LogId, Row
 
 STREAM = StreamId("0xowner/city/vehicles")
 STREAMS, STORAGE, SYNC = 0, 1, 2  # the machines of a storage node

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.base.ids import INT63_MAX, MessageId, StreamId
+from shoal.base.ids import INT63_MAX, Contact, MessageId, StreamId
 from shoal.identity import SIGNATURE_BYTES
-from shoal.identity.stream_message import Body, Position, encode_body
-from shoal.kernel.contact import Contact
+from shoal.identity.message_body import Body, Position, encode_body
 from shoal.protocols.streams.messages import (
     Announce,
     AskTime,

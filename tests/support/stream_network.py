@@ -6,15 +6,14 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from shoal.base.ids import StreamId
+from shoal.base.ids import Contact, StreamId
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.kernel.machine import Machine
 from shoal.protocols.streams.commands import JoinStream, Publish
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.ring import TrackerRing
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from shoal.protocols.streams.wire import StreamsCodec
 from shoal.sim import RegionDelay, SimNode, Simulation, load_table
 from shoal.sim.checkers import Checker, DeliveredOnce, MachineInvariants

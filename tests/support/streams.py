@@ -11,10 +11,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from shoal.base.ids import MessageId, NodeId, StreamId, node_id
+from shoal.base.ids import Contact, MessageId, NodeId, StreamId, node_id
 from shoal.base.units import MS_NS, S_NS
-from shoal.identity.stream_message import Body, Position, encode_body, split_signed
-from shoal.kernel.contact import Contact
+from shoal.identity.message_body import Body, Position, encode_body, split_signed
 from shoal.kernel.effects import (
     CancelTimer,
     CloseLink,
@@ -37,18 +36,12 @@ from shoal.kernel.inputs import (
 )
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Rejected
-from shoal.protocols.streams.commands import JoinStream
+from shoal.protocols.streams.commands import CatchUp, FillFromStorage, JoinStream
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.history.messages import CatchUp, FillFromStorage
-from shoal.protocols.streams.messages import (
-    Flood,
-    Instruction,
-    Open,
-    VerifiedMessage,
-)
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.placed import PlacedMessage, place
-from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
+from shoal.protocols.streams.messages import Flood, Instruction, Open
+from shoal.protocols.streams.signed_message import PlacedMessage, VerifiedMessage, place
 from shoal.protocols.streams.wire import StreamsCodec
 
 NOW_NS = 1_767_225_600 * S_NS

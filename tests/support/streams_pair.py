@@ -16,9 +16,9 @@ from shoal.kernel.inputs import Input, LinkClosed, LinkFailed, LinkOpened, Verif
 from shoal.kernel.records import Record
 from shoal.protocols.streams.commands import JoinStream, LeaveStream, Publish
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.member.neighbours import State
+from shoal.protocols.streams.member.stream_node import StreamNode
 from shoal.protocols.streams.messages import Close, Open
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.overlay import State
 from tests.support.streams import (
     ALICE,
     BOB,

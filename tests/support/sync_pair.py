@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from shoal.base.units import S_NS
+from shoal.protocols.streams.history.anti_entropy import FollowStream
+from shoal.protocols.streams.history.messages import SYNC_QUESTIONS
 from shoal.protocols.streams.history.storage_node import KeepMessage
-from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import SYNC_QUESTIONS
 from shoal.storage.config import DEFAULTS
-from shoal.storage.rows import Row
+from shoal.storage.message_store.store_types import Row
 from tests.support.storage_host import StorageHost, message
 from tests.support.streams import ALICE, BOB, STREAM
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
-from shoal.kernel.run_header import RUN_FILE, RUN_FORMAT
-from shoal.kernel.tables import run_table_schema
+from shoal.kernel.records import RUN_FILE, RUN_FORMAT
+from shoal_lab.runs.run_tables import run_table_schema
 
 REGIONS = ("eu-north-1", "us-east-1", "us-west-2", "ap-northeast-1", "sa-east-1", "eu-west-1")
 STREAM = "0x000070379193e54cc02ded2f1465f53c0e887c8c/lab"

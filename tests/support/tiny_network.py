@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import MS_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Effect, OpenLink, Send
 from shoal.kernel.inputs import MessageReceived
 from shoal.kernel.records import Record

@@ -8,11 +8,11 @@ from functools import lru_cache
 from random import Random
 from typing import Any, TypeVar, cast
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import (
     EventDescriptor,
     EventLinking,
@@ -22,22 +22,21 @@ from shoal.identity.topics.descriptors import (
     new_meta_topic,
     new_topic,
 )
-from shoal.identity.topics.signing import publish_event, sign_event, sign_topic
-from shoal.kernel.contact import Contact
+from shoal.identity.topics.event_signatures import publish_event, sign_event, sign_topic
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.inputs import Input, MessageReceived, Started
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Rejected
 from shoal.protocols.dht.commands import Find, FindDone, Get, GetDone, Put, PutDone
-from shoal.protocols.dht.ids import id_of_node
+from shoal.protocols.dht.key_space import id_of_node
 from shoal.protocols.dht.validators import read_record
 from shoal.protocols.dht.wire import DhtCodec
 from shoal.protocols.topics.commands import EventArrived
 from shoal.protocols.topics.config import TopicsConfig
+from shoal.protocols.topics.machine import TopicNode
 from shoal.protocols.topics.messages import Message, Rpc, Stamp
-from shoal.protocols.topics.node import TopicNode
-from shoal.protocols.topics.state import TopicState
+from shoal.protocols.topics.topic import TopicState
 from shoal.protocols.topics.wire import TopicsCodec
 from shoal.sim import ConstantDelay, SimNode, Simulation
 from shoal.sim.checkers import MachineInvariants

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import TopicDescriptor
 from shoal.protocols.topics.commands import AddTopic, EventAccepted, Publish, Subscribe
 from shoal.protocols.topics.config import TopicsConfig

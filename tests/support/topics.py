@@ -8,10 +8,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from shoal.base.ids import Contact
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.topics.cid import Cid, cid_of
-from shoal.identity.topics.dates import CREATED_MS_MAX, CREATED_MS_MIN
 from shoal.identity.topics.descriptors import (
+    CREATED_MS_MAX,
+    CREATED_MS_MIN,
     SIGNATURE_BYTES,
     EventDescriptor,
     EventLinking,
@@ -21,7 +23,6 @@ from shoal.identity.topics.descriptors import (
     TopicDescriptor,
     TopicMetadata,
 )
-from shoal.kernel.contact import Contact
 from shoal.protocols.topics.messages import (
     Digest,
     Heads,

@@ -10,9 +10,9 @@ from shoal.kernel.inputs import Started
 from shoal.kernel.records import LinkChanged
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.messages import Instruction, Join, Status
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.topology import LinkChanges, pair_of
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.policy import LinkChanges, pair_of
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from tests.support.streams import STREAM, Bench, contact, node, sent
 
 CONFIG = TrackerConfig()

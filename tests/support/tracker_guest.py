@@ -9,9 +9,9 @@ from shoal.kernel.effects import Effect, OpenLink
 from shoal.kernel.inputs import Started
 from shoal.protocols.streams.commands import JoinStream
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
 from shoal.protocols.streams.messages import Join, Open
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.ring import TrackerRing
 from tests.support.streams import (
     ME,
     STREAM,

@@ -6,7 +6,7 @@ import re
 import subprocess
 import warnings
 
-from shoal.lab.loss.tools import find_tool
+from shoal_lab.testbed.namespaces import find_tool
 
 
 def networks_forbidden(firewall: str) -> str:

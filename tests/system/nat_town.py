@@ -22,11 +22,16 @@ import msgspec
 import uvloop
 
 from shoal.base.ids import NodeId, parse_node_id
+from shoal.config.sections import (
+    WEBRTC_ADDRESS,
+    NodeSection,
+    PeerEntry,
+    TrackerSection,
+    WebRTCSection,
+)
 from shoal.identity import SystemEntropy
-from shoal.lab.loss.namespaces import die_with_parent
 from shoal.node import NetworkFile, Node
-from shoal.node.network_file import NodeSection, PeerEntry, TrackerSection
-from shoal.node.webrtc_section import WEBRTC_ADDRESS, WebRTCSection
+from shoal_lab.testbed.namespaces import die_with_parent
 from tests.system.nat_wiring import (
     KINDS,
     OPEN,

@@ -18,8 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from scripts.coturn import find_turnserver
-from shoal.lab.loss.namespaces import die_with_parent
-from shoal.lab.loss.tools import find_tool
+from shoal_lab.testbed.namespaces import die_with_parent, find_tool
 
 NET = "10.66.0"
 SERVER = f"{NET}.1"

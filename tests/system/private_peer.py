@@ -11,14 +11,13 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import shoal
-from shoal.base.ids import MessageId, NodeId, parse_node_id, show_node_id
+from shoal.base.ids import Contact, MessageId, NodeId, parse_node_id, show_node_id
 from shoal.base.units import MS_NS
 from shoal.kernel.access import Permission
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Send
 from shoal.kernel.records import LinkUp, ReceivedFirst, Record, Rejected
 from shoal.node.node import Node
-from shoal.node.stream import Stream
+from shoal.node.streams.stream import Stream
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.messages import Open, Want
 

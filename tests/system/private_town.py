@@ -12,14 +12,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from shoal.base.ids import StreamId, parse_node_id
+from shoal.base.ids import Contact, StreamId, parse_node_id
 from shoal.identity import PrivateKey, PublicKey, ScryptCost, SeededEntropy, create_keystore
 from shoal.identity.peer_id import parse_peer_id
 from shoal.kernel.access import Permission
-from shoal.kernel.contact import Contact
-from shoal.node.loop_thread import LoopThread
-from shoal.registry.client import ContractRegistry
-from shoal.registry.members import put_public_key
+from shoal.node.blocking import LoopThread
+from shoal.registry.contract_registry import ContractRegistry, put_public_key
 from shoal.registry.port import Directory, StreamTerms
 from tests.registry.stage import ADMIN, ALICE, Stage, anvil_stage
 from tests.system.processes import Running

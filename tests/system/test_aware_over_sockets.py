@@ -8,9 +8,10 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from shoal.base.ids import StreamId
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import TrackerSection
 from shoal.node import NetworkFile, Node, Subscription
-from shoal.node.network_file import TrackerSection, tracker_contact
-from shoal.protocols.streams.aware_policy import AwarePolicy
+from shoal.protocols.streams.topology.aware_policy import AwarePolicy
 from tests.node.network import run, take
 
 NODES = 14

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from shoal.gateway.keys import LOOK_AGAIN_S
+from shoal.gateway.api_keys import LOOK_AGAIN_S
 from tests.system.processes import PATIENCE_S, Running, run
 
 ROOT = Path(__file__).parents[2]

@@ -14,12 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from scripts.mosquitto import find_command
-from shoal.cli.gateway_opening import bridge_of, gateway_of
+from shoal.config.sections import GatewaySection, MqttMapping, MqttSection
 from shoal.gateway.mqtt import session as mqtt_session
-from shoal.gateway.mqtt.bridge import Bridge
+from shoal.gateway.mqtt.bridge import Bridge, bridge_of
+from shoal.gateway.server import gateway_of
 from shoal.node import Node
-from shoal.node.door_sections import MqttMapping
-from shoal.node.network_file import GatewaySection, MqttSection
 from tests.node.network import Town, contents, free_port, in_town, network_of, nothing_more, take
 from tests.transport.recorder import until
 

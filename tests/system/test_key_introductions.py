@@ -14,8 +14,8 @@ from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.access import Permission
 from shoal.kernel.records import Record, Rejected
 from shoal.node import Node
-from shoal.protocols.streams.keys.commands import FindKey
-from shoal.registry.client import ContractRegistry
+from shoal.protocols.streams.commands import FindKey
+from shoal.registry.contract_registry import ContractRegistry
 from tests.node.network import contents, run, take
 from tests.node.private import PrivateTown, grant, make_stream
 

@@ -11,15 +11,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.kernel.run_header import RUN_FILE
-from shoal.lab.kinds import RunProgress, RunRequest
-from shoal.lab.places import ThisProcess
-from shoal.lab.plan import Plan, load_plan
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
-from shoal.lab.sockets.network import allow_files, joining_order
-from shoal.lab.sockets.run import NO_HASH, run_over_sockets
-from shoal.lab.sweep import SweptRun, run_plan
+from shoal.kernel.records import RUN_FILE
 from shoal.sim.simulation import SimulationFailure
+from shoal_lab.experiments.streams.sockets import (
+    NO_HASH,
+    allow_files,
+    joining_order,
+    run_over_sockets,
+)
+from shoal_lab.runs.places import ThisProcess
+from shoal_lab.runs.plan import Plan, load_plan
+from shoal_lab.runs.sweep import SweptRun, run_plan
+from shoal_lab.scenarios.experiment_kinds import RunProgress, RunRequest
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario, WorkloadSettings
 from tests.transport.stage import sockets
 
 NODES, MESSAGES = 8, 16

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from itertools import combinations_with_replacement
 
 from scripts.coturn import find_turnserver
-from shoal.lab.loss.tools import find_tool
+from shoal_lab.testbed.namespaces import find_tool
 from tests.system.namespaces import is_refused, networks_forbidden
 from tests.system.nat_town import EACH, MESSAGES
 from tests.system.nat_wiring import (

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from shoal.base.errors import NotFound, SearchUnavailable, UsageError
 from shoal.base.ids import show_node_id
+from shoal.config.sections import DhtSection, TrackerSection
 from shoal.identity import SeededEntropy
 from shoal.node import Node, Sighting, Watch
-from shoal.node.network_file import DhtSection, TrackerSection
 from shoal.protocols.search.messages import Totals
 from tests.node.network import free_port, run
 from tests.node.search import SearchTown, found, in_search_town, until_found

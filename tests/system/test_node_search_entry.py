@@ -11,11 +11,10 @@ import pytest
 from aiohttp import web
 
 from shoal.base.errors import SearchUnavailable
-from shoal.base.ids import NodeId
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact, NodeId
+from shoal.config.sections import PeerEntry
 from shoal.node import Node
-from shoal.node.host_cache import fetch_web_cache, read_host_cache, show_hosts
-from shoal.node.network_file import PeerEntry
+from shoal.node.search.client import fetch_web_cache, read_host_cache, show_hosts
 from tests.node.network import free_port, run
 from tests.node.search import SearchTown, found, until_found
 from tests.transport.recorder import until
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("fast_search")
 def test_the_host_cache_brings_a_node_back_without_its_bootstrap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.node.search.UPKEEP_S", 0.2)
+    monkeypatch.setattr("shoal.node.search.client.UPKEEP_S", 0.2)
 
     async def main() -> None:
         town = SearchTown(tmp_path, "one")
@@ -51,7 +50,7 @@ def test_the_host_cache_brings_a_node_back_without_its_bootstrap(
 def test_a_web_cache_is_asked_if_nobody_else_is_known_or_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.node.search.WEB_CACHE_AFTER_S", 0.5)
+    monkeypatch.setattr("shoal.node.search.client.WEB_CACHE_AFTER_S", 0.5)
     served: list[str] = []
 
     async def main() -> None:
@@ -125,7 +124,7 @@ def test_of_a_web_cache_little_is_believed(
             assert await fetch_web_cache(f"{url}/both", local=True) == [private, public]
             assert await fetch(f"{url}/long") == [public]
             assert await fetch(f"{url}/none") == []
-            monkeypatch.setattr("shoal.node.host_cache.FETCH_TIMEOUT_S", 0.5)
+            monkeypatch.setattr("shoal.node.search.client.FETCH_TIMEOUT_S", 0.5)
             assert await fetch(f"{url}/slow") == []
         finally:
             await runner.cleanup()
@@ -153,7 +152,7 @@ def test_a_web_cache_that_is_wrong_holds_nobody_up(
 def test_a_network_that_does_not_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.node.search.REACH_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("shoal.node.search.client.REACH_TIMEOUT_S", 0.5)
 
     async def main() -> None:
         town = SearchTown(tmp_path, "one")  # which does not run

@@ -28,7 +28,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes of one machine need not wait as long for each other as those of the world."""
-    monkeypatch.setattr("shoal.node.search_role.SearchConfig", FAST)
+    monkeypatch.setattr("shoal.node.search.client.SearchConfig", FAST)
 
 
 async def until_found(space: Space, query: bytes, count: int) -> list[DataHit]:

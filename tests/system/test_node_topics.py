@@ -77,7 +77,7 @@ def test_a_checkpoint_that_nobody_has_is_waited_for_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hasty = partial(TopicsConfig, gap_patience_ns=S_NS, want_timeout_ns=S_NS // 4)
-    monkeypatch.setattr("shoal.node.topic_role.TopicsConfig", hasty)
+    monkeypatch.setattr("shoal.node.topics.client.TopicsConfig", hasty)
 
     async def scenario(one: Node, author: Node, other: Node) -> None:
         topic = await author.create_topic("news")

@@ -52,7 +52,9 @@ def test_where_nobody_may_ask_publishing_is_refused_at_once(tmp_path: Path) -> N
 
 def test_anyone_publishes_and_all_get_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Who joins its tree after an event was sent on finds it when neighbours compare.
-    monkeypatch.setattr("shoal.node.topic_role.TopicsConfig", partial(TopicsConfig, beat_ns=S_NS))
+    monkeypatch.setattr(
+        "shoal.node.topics.client.TopicsConfig", partial(TopicsConfig, beat_ns=S_NS)
+    )
 
     async def scenario(*nodes: Node) -> None:
         cid = (await nodes[1].create_topic("wall", publishers=ANYONE)).cid
@@ -95,7 +97,9 @@ def test_under_custom_linking_the_publisher_says_what_its_event_follows(tmp_path
 def test_fewer_replicas_than_asked_for_are_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.protocols.topics.storing.RETRY_NS", 50 * MS_NS)  # not for a minute
+    monkeypatch.setattr(
+        "shoal.protocols.topics.replication.RETRY_NS", 50 * MS_NS
+    )  # not for a minute
 
     async def scenario(one: Node, two: Node) -> None:
         topic = await one.create_topic("news")
@@ -147,7 +151,7 @@ def test_a_closed_node_says_so_and_ends_its_subscriptions(tmp_path: Path) -> Non
 def test_a_node_that_meets_nobody_says_whom_it_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.node.topics.JOIN_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("shoal.node.topics.client.JOIN_TIMEOUT_S", 0.5)
 
     async def main() -> None:
         town = TopicTown(tmp_path, "away")

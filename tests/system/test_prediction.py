@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from benchmarks import prediction
-from shoal.lab.prediction import Prediction
+from shoal_lab.experiments.streams.figures import Prediction
 
 # Five round trips of each link and four messages a node leave 1 % to chance, and a machine with
 # other work adds milliseconds to both sides: what is wrong in kind is far beyond this. Without

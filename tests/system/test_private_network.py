@@ -11,9 +11,9 @@ import pytest
 from shoal.base.errors import RegistryUnavailable
 from shoal.base.ids import KEYS_PARTITION, parse_node_id, show_node_id
 from shoal.identity import PrivateKey, SeededEntropy, SystemEntropy, show_peer_id
-from shoal.identity.stream_message import ENCRYPTED, decode_body
+from shoal.identity.message_body import ENCRYPTED, decode_body
 from shoal.kernel.access import Permission
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
 from tests.cli.test_app import ends
 from tests.registry.stage import ALICE
 from tests.system.private_town import Town, private_town

@@ -17,17 +17,18 @@ from functools import partial
 import pytest
 
 from shoal.base.ids import NodeId, StreamId
+from shoal.config.network_file import tracker_contact
+from shoal.config.sections import TrackerSection
 from shoal.identity import SeededEntropy
 from shoal.kernel.records import ReceivedAgain, Record
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.streams import StreamsNetwork
 from shoal.node import NetworkFile, Node, Stream, Subscription
-from shoal.node.network_file import TrackerSection, tracker_contact
 from shoal.protocols.streams.commands import MessageArrived
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.topology import TopologyPolicy
-from shoal.sim.randomness import stable_random
+from shoal.protocols.streams.topology.policy import TopologyPolicy
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.sim.simulation import stable_random
 from shoal.sim.trace import Row
+from shoal_lab.experiments.streams.simulated_network import StreamsNetwork
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 from tests.node.network import run, take
 from tests.transport.recorder import until
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from shoal.lab.places import ThisProcess
-from shoal.lab.plan import load_plan
-from shoal.lab.sweep import run_plan
+from shoal_lab.runs.places import ThisProcess
+from shoal_lab.runs.plan import load_plan
+from shoal_lab.runs.sweep import run_plan
 from tests.cli.test_app import ends
 from tests.lab.test_sweep import SCENARIO
 

@@ -9,7 +9,7 @@ import pytest
 from campaigns import storage_node_kill
 from campaigns.kills import Failure
 from shoal.identity import SystemEntropy
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
 from tests.storage.stage import message
 
 

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from shoal.base.errors import HistoryUnavailable
+from shoal.base.gateway_messages import StreamHeads
 from shoal.base.ids import show_node_id
-from shoal.base.log_pages import StreamHeads
 from shoal.base.offsets import Offset
-from shoal.pipeline.sources.client import LogServers
-from shoal.pipeline.sources.options import SourceOptions, parse_options
+from shoal_spark.source.log_client import LogServers
+from shoal_spark.source.options import SourceOptions, parse_options
 from tests.node.network import free_port
 from tests.node.test_life import keystore
 from tests.support.source_reads import read_on

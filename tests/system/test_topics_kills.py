@@ -12,8 +12,8 @@ from campaigns.kills import Failure
 from campaigns.topic_journal import Given, Journal, Tail
 from campaigns.topic_words import Accepted
 from campaigns.topics_kills import OPEN, ORDERED, Run, Settings
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import cid_of
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.node import Event
 from tests.support.topics import ALICE, event_of
 

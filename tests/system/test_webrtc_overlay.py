@@ -6,9 +6,8 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
+from shoal.config.sections import WEBRTC_ADDRESS, NodeSection, WebRTCSection
 from shoal.node import Node
-from shoal.node.network_file import NodeSection
-from shoal.node.webrtc_section import WEBRTC_ADDRESS, WebRTCSection
 from tests.node.network import contents, network_of, open_tracker, run, take
 from tests.transport.recorder import until
 

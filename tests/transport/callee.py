@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from shoal.base.ids import NodeId
 from shoal.transport.port import Frame, Link
-from shoal.transport.signalling import Receive
 from shoal.transport.webrtc import WebRTCTransport
+from shoal.transport.webrtc_signals import Receive
 from tests.transport.recorder import Recorder
 from tests.transport.stage import credentials
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from shoal.base.ids import NodeId
-from shoal.transport.signalling import Receive, SignalMessage, decode_signal, encode_signal
+from shoal.transport.webrtc_signals import Receive, SignalMessage, decode_signal, encode_signal
 
 Alter = Callable[[NodeId, NodeId, SignalMessage], SignalMessage | None]
 

@@ -8,8 +8,16 @@ import asyncio
 import webrtc
 
 from shoal.base.ids import NodeId
-from shoal.transport.session_description import write_candidate, write_description
-from shoal.transport.signalling import Answer, Candidate, More, Offer, SignalMessage, encode_signal
+from shoal.transport.webrtc_signals import (
+    Answer,
+    Candidate,
+    More,
+    Offer,
+    SignalMessage,
+    encode_signal,
+    write_candidate,
+    write_description,
+)
 from tests.transport.exchange import Exchange
 from tests.transport.signals import describe
 

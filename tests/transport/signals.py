@@ -9,13 +9,9 @@ import webrtc
 
 from shoal.base.ids import NodeId
 from shoal.transport.port import Credentials, LinkHandler, TransportLimits
-from shoal.transport.session_description import (
-    read_candidate,
-    read_description,
-    write_candidate,
-    write_description,
-)
-from shoal.transport.signalling import (
+from shoal.transport.webrtc import WebRTCTransport
+from shoal.transport.webrtc_channel import GOODBYE, LAST, PART, PIECE_BYTES
+from shoal.transport.webrtc_signals import (
     Answer,
     Candidate,
     Description,
@@ -25,9 +21,11 @@ from shoal.transport.signalling import (
     Ring,
     decode_signal,
     encode_signal,
+    read_candidate,
+    read_description,
+    write_candidate,
+    write_description,
 )
-from shoal.transport.webrtc import WebRTCTransport
-from shoal.transport.webrtc_carrier import GOODBYE, LAST, PART, PIECE_BYTES
 from tests.transport.exchange import Exchange, Place
 from tests.transport.recorder import PATIENCE_S
 from tests.transport.wires import Inbox

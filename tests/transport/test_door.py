@@ -8,11 +8,11 @@ import os
 import pytest
 
 from shoal.base.units import MS_NS, S_NS
-from shoal.transport import door
-from shoal.transport.door import Door
+from shoal.transport import socket_listener
+from shoal.transport.address_limits import Origin
 from shoal.transport.handshake import REFUSALS
-from shoal.transport.origins import Origin
 from shoal.transport.port import DialFailed, TransportLimits
+from shoal.transport.socket_listener import Door
 from shoal.transport.websocket import WebSocketTransport
 from tests.transport.recorder import Recorder, until
 from tests.transport.stage import Stage, credentials, on
@@ -29,7 +29,7 @@ def everybody_is_far_away(monkeypatch: pytest.MonkeyPatch) -> None:
     def origin_of(host: str) -> Origin:
         return host.encode()
 
-    monkeypatch.setattr(door, "origin_of", origin_of)
+    monkeypatch.setattr(socket_listener, "origin_of", origin_of)
 
 
 @pytest.mark.usefixtures("everybody_is_far_away")
@@ -127,7 +127,7 @@ def test_a_spare_descriptor_is_closed_once(monkeypatch: pytest.MonkeyPatch) -> N
         assert listener._spare is not None
         lost = listener._spare
         with monkeypatch.context() as patch:
-            patch.setattr(door, "_spare_descriptor", none_left)
+            patch.setattr(socket_listener, "_spare_descriptor", none_left)
             listener._turn_away()
         theirs = os.open(os.devnull, os.O_RDONLY)
         assert theirs == lost, "a number is given away as soon as it is free"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.transport.origins import Origins, origin_of
+from shoal.transport.address_limits import Origins, origin_of
 
 HERE, THERE = b"here", b"there"
 

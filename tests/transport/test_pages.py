@@ -9,8 +9,7 @@ import pytest
 from shoal.base.page_guard import PageGuard
 from shoal.transport.handshake import REFUSALS
 from shoal.transport.port import DialFailed
-from shoal.transport.tls import dialling_context
-from shoal.transport.websocket import WebSocketTransport
+from shoal.transport.websocket import WebSocketTransport, dialling_context
 from tests.transport.recorder import Recorder, until
 from tests.transport.stage import Stage, credentials, on
 from tests.transport.wires import connection, ended

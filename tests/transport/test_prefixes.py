@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.transport.origins import prefix_of
+from shoal.transport.address_limits import prefix_of
 
 
 @pytest.mark.parametrize(

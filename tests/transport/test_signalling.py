@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage
-from shoal.transport.session_description import (
-    read_candidate,
-    read_description,
-    write_candidate,
-    write_description,
-)
-from shoal.transport.signalling import (
+from shoal.transport.webrtc_signals import (
     CANDIDATES_MAX,
     SIGNAL_BYTES_MAX,
     Answer,
@@ -26,6 +20,10 @@ from shoal.transport.signalling import (
     SignalMessage,
     decode_signal,
     encode_signal,
+    read_candidate,
+    read_description,
+    write_candidate,
+    write_description,
 )
 
 ice_texts = st.text("abcXYZ019+/", min_size=4, max_size=256)

@@ -18,7 +18,9 @@ from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
 from shoal.base.units import KIB, MS_NS
 from shoal.transport.port import DialFailed, TransportLimits
-from shoal.transport.signalling import (
+from shoal.transport.webrtc import Call, WebRTCTransport
+from shoal.transport.webrtc_channel import CREDIT, LAST, PART, WINDOW_BYTES
+from shoal.transport.webrtc_signals import (
     Answer,
     Candidate,
     End,
@@ -28,9 +30,6 @@ from shoal.transport.signalling import (
     SignalMessage,
     encode_signal,
 )
-from shoal.transport.webrtc import WebRTCTransport
-from shoal.transport.webrtc_call import Call
-from shoal.transport.webrtc_carrier import CREDIT, LAST, PART, WINDOW_BYTES
 from tests.transport.callee import ADDRESS_OF_CHILD, StdioPlace
 from tests.transport.exchange import Exchange
 from tests.transport.mallory import Mallory

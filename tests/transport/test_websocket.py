@@ -10,8 +10,12 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.units import MS_NS
 from shoal.transport.port import DialFailed, TransportLimits
-from shoal.transport.tls import certificate_digest, dialling_context, served_certificate
-from shoal.transport.websocket import WebSocketTransport
+from shoal.transport.websocket import (
+    WebSocketTransport,
+    certificate_digest,
+    dialling_context,
+    served_certificate,
+)
 from tests.transport.child import CHILD
 from tests.transport.proxy import Proxy
 from tests.transport.recorder import Recorder, until

@@ -11,7 +11,7 @@ from shoal.base.units import MIB, MS_NS
 from shoal.transport.framing import FrameReader
 from shoal.transport.handshake import Handshake
 from shoal.transport.port import TransportLimits
-from shoal.transport.tls import dialling_context
+from shoal.transport.websocket import dialling_context
 from tests.transport.recorder import until
 from tests.transport.stage import Stage, credentials, on
 from tests.transport.wires import WebSocketWire, connection, ended, hung_up, shake_hands

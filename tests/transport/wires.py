@@ -15,7 +15,7 @@ from shoal.transport.handshake import Handshake, Session
 from shoal.transport.link import AuthenticatedLink
 from shoal.transport.memory import MemoryCarrier, MemoryNetwork
 from shoal.transport.port import Credentials
-from shoal.transport.tls import certificate_digest, dialling_context
+from shoal.transport.websocket import certificate_digest, dialling_context
 from tests.transport.recorder import PATIENCE_S
 
 

@@ -8,31 +8,66 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated, NoReturn
 
 import typer
 
 from shoal import __version__
 from shoal.base.errors import ShoalError, UsageError
-from shoal.cli.backup.command import backup, restore
-from shoal.cli.completion import completion, prepare
-from shoal.cli.demo.command import demo
-from shoal.cli.doc import doc
-from shoal.cli.doctor.command import doctor
-from shoal.cli.gateway import gateway
-from shoal.cli.key import key
-from shoal.cli.lab import lab
-from shoal.cli.pipeline import pipeline
-from shoal.cli.registry import registry
-from shoal.cli.report import report
-from shoal.cli.search import search, watch
-from shoal.cli.serve import serve
-from shoal.cli.storage import storage
-from shoal.cli.stream import stream
-from shoal.cli.topic import topic
-from shoal.cli.up import up
+from shoal.cli.commands.backup import backup, restore
+from shoal.cli.commands.doctor import doctor
+from shoal.cli.commands.keys import gateway, key
+from shoal.cli.commands.registry import registry
+from shoal.cli.commands.search import doc, search, watch
+from shoal.cli.commands.serve import serve
+from shoal.cli.commands.storage import storage
+from shoal.cli.commands.stream import stream
+from shoal.cli.commands.topic import topic
+from shoal.cli.commands.up import up
+from shoal_city.commands.demo import demo
+from shoal_city.commands.vehicles import vehicles
+from shoal_lab.commands.lab import lab, report
+from shoal_lab.commands.reddit import reddit
+from shoal_spark.commands import pipeline
+
+# `shoal completion`: what a shell needs to complete commands, options and file names.
+
+
+VARIABLE = "_SHOAL_COMPLETE"  # set by the shell when it asks
+
+
+class Shell(StrEnum):
+    """Those that are known."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Which shell.")],
+) -> None:
+    """Print the script that has a shell complete `shoal`: for what the shell reads when it starts,
+    as ~/.bashrc or ~/.zshrc; fish takes a file in ~/.config/fish/completions.
+
+    Example: shoal completion bash >> ~/.bashrc
+    """
+    from typer._completion_shared import get_completion_script
+
+    print(get_completion_script(prog_name="shoal", complete_var=VARIABLE, shell=shell))
+
+
+def prepare() -> None:
+    """Have the questions of shells answered, if one asks."""
+    if VARIABLE in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()
+
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -63,6 +98,8 @@ app.command()(completion)
 app.add_typer(gateway, name="gateway")
 lab.command()(report)
 app.add_typer(lab, name="lab")
+pipeline.command()(reddit)
+pipeline.command()(vehicles)
 app.add_typer(pipeline, name="pipeline")
 
 

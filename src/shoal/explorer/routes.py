@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,18 +30,14 @@ from aiohttp import web
 from shoal.base.errors import NotFound, ShoalError, UsageError
 from shoal.base.ids import NodeId, StreamId, show_node_id
 from shoal.explorer.feed import Feed, Reader
-from shoal.explorer.pages import HEADERS, Pages
-from shoal.explorer.run_figures import shown_figures
-from shoal.explorer.run_files import RunFolder, run_line
+from shoal.explorer.nodes import SeenNode, SeenNodes
+from shoal.explorer.overlays import StreamViews, TopicViews
 from shoal.explorer.searches import SearchViews
-from shoal.explorer.seen import SeenNode, SeenNodes
-from shoal.explorer.streams import StreamViews
-from shoal.explorer.topics import TopicViews
-from shoal.protocols.search.node import SearchNode
-from shoal.protocols.streams.estimate import estimate_delays
+from shoal.protocols.search.machine import SearchNode
+from shoal_lab.views.finished_runs import RunFolder, run_line, shown_figures
 
 if TYPE_CHECKING:
-    from shoal.explorer.run_tables import RunTables
+    from shoal_lab.views.run_overlay import RunTables
 
 STALLED_S = 20.0  # a page that takes nothing for so long is gone
 CONFIDENCE_DEFAULT = 0.99
@@ -149,6 +147,8 @@ class ExplorerRoutes:
         return _answer(self._streams.overlay(StreamId(_value(request, "id"))))
 
     async def _estimate(self, request: web.Request) -> web.Response:
+        from shoal.protocols.streams.tracker.delay_estimate import estimate_delays
+
         overlay = self._streams.measured(StreamId(_value(request, "id")))
         return _answer(await self._in_thread(partial(estimate_delays, *overlay)))
 
@@ -209,7 +209,7 @@ class ExplorerRoutes:
 
 
 def _tables(path: Path) -> RunTables:
-    from shoal.explorer.run_tables import RunTables  # with NumPy, for whoever looks at runs
+    from shoal_lab.views.run_overlay import RunTables  # with NumPy, for whoever looks at runs
 
     return RunTables(path)
 
@@ -265,3 +265,81 @@ def _confidence(request: web.Request) -> float:
         return float(text)
     except ValueError:
         raise UsageError(f"confidence={text!r}: give a part of one, as in 0.99") from None
+
+
+# The built page: files that ship with the package, and what a browser may do with them.
+
+
+# No script or style but our own, nothing from anywhere else, and in nobody's frame.
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "font-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".woff2": "font/woff2",
+}
+
+
+class Pages:
+    """Serves what was built from web/."""
+
+    def __init__(self) -> None:
+        root = files("shoal.explorer") / "static"
+        # Read once: a name from outside is looked up here, and never becomes a path.
+        self._files = {name: (kind, body) for name, kind, body in _built(root)}
+
+    async def index(self, request: web.Request) -> web.Response:
+        """The page."""
+        return self._answer("index.html", "no-cache")
+
+    async def asset(self, request: web.Request) -> web.Response:
+        """What it consists of."""
+        # Names change with what is in them.
+        return self._answer(request.match_info["name"], "public, max-age=31536000, immutable")
+
+    async def to_index(self, request: web.Request) -> web.Response:
+        """Somebody left out the slash."""
+        return web.Response(status=308, headers={"Location": "/explorer/", **HEADERS})
+
+    def _answer(self, name: str, caching: str) -> web.Response:
+        if name not in self._files:
+            raise web.HTTPNotFound
+        kind, body = self._files[name]
+        text = kind.startswith("text/")
+        return web.Response(
+            body=body,
+            content_type=kind,
+            charset="utf-8" if text else None,
+            headers={**HEADERS, "Cache-Control": caching},
+        )
+
+
+def _built(root: Traversable) -> list[tuple[str, str, bytes]]:
+    found = []
+    for folder in (root, root / "assets"):
+        for file in folder.iterdir():
+            suffix = file.name[file.name.rfind(".") :]
+            if file.is_file() and suffix in TYPES:
+                found.append((file.name, TYPES[suffix], file.read_bytes()))
+    return found

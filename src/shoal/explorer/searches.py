@@ -13,11 +13,11 @@ import msgspec
 
 from shoal.base.errors import NotFound, UsageError
 from shoal.base.ids import NodeId, parse_node_id, show_node_id
-from shoal.explorer.seen import SeenNode, SeenNodes
+from shoal.explorer.nodes import SeenNode, SeenNodes
 from shoal.kernel.records import BubbleStep, Record
-from shoal.protocols.search.documents import document_id
-from shoal.protocols.search.node import SearchNode
-from shoal.protocols.search.topology.locations import Location
+from shoal.protocols.search.circle.locations import Location
+from shoal.protocols.search.documents.document import document_id
+from shoal.protocols.search.machine import SearchNode
 from shoal.runtime.host import Observer
 
 LOOK_S = 0.1  # between two lines

@@ -15,17 +15,20 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from shoal.base.errors import UsageError
+from shoal.base.gateway_messages import UnheardNode
 from shoal.base.ids import StreamId
-from shoal.base.log_limit import log_of_others
-from shoal.base.log_pages import UnheardNode
-from shoal.gateway.answers import json_answer, problem
-from shoal.gateway.bodies import CHARGE, BodyBudget
+from shoal.base.log_line_limit import log_of_others
+from shoal.config.network_file import NetworkFile
+from shoal.config.sections import GatewaySection
+from shoal.gateway.api_keys import LOOK_AGAIN_S
 from shoal.gateway.config import (
     HANDSHAKE_S,
     IDLE_S,
@@ -33,27 +36,26 @@ from shoal.gateway.config import (
     GatewayConfig,
     split_listen,
 )
-from shoal.gateway.connections import Entrance, connections_max
-from shoal.gateway.doors import Doors
-from shoal.gateway.feeds import Feeds
-from shoal.gateway.guard import ADMISSION, Guard
-from shoal.gateway.history import History
-from shoal.gateway.keys import LOOK_AGAIN_S
-from shoal.gateway.live import Live
-from shoal.gateway.log import Logs
-from shoal.gateway.metrics import Gauge, Metrics
-from shoal.gateway.mqtt.bridge import Bridge
-from shoal.gateway.openapi import document
-from shoal.gateway.outbox import OutboxDoor, OutboxRoutes
-from shoal.gateway.overview import Overview
-from shoal.gateway.publishing import Publishing
-from shoal.gateway.routes import Extra, Handler, Route, Table
-from shoal.gateway.search import Documents
-from shoal.gateway.topics import Topics
-from shoal.protocols.streams.history.sync import Progress
-from shoal.protocols.streams.tracker import Tracker
+from shoal.gateway.connection_limit import Entrance, connections_max
+from shoal.gateway.endpoints.history import History
+from shoal.gateway.endpoints.live import Live
+from shoal.gateway.endpoints.metrics import Gauge, Metrics, gauges_of
+from shoal.gateway.endpoints.outbox import OutboxDoor, OutboxRoutes
+from shoal.gateway.endpoints.publishing import Publishing
+from shoal.gateway.endpoints.search import Documents
+from shoal.gateway.endpoints.status import Overview
+from shoal.gateway.endpoints.storage_log import Logs
+from shoal.gateway.endpoints.topics import Topics
+from shoal.gateway.live_feeds import Doors, Feeds, doors_of
+from shoal.gateway.mqtt.bridge import Bridge, bridge_of
+from shoal.gateway.request_admission import ADMISSION, Guard
+from shoal.gateway.requests import CHARGE, BodyBudget, json_answer, problem
+from shoal.gateway.route_table import Extra, Handler, Route, Table, document
+from shoal.node import Node
+from shoal.protocols.streams.history.anti_entropy import Progress
+from shoal.protocols.streams.tracker.tracker import Tracker
 from shoal.runtime import RuntimeHost
-from shoal.storage.disk import StoreDisk
+from shoal.storage.message_store.store_disk import StoreDisk
 
 SHUTDOWN_S = 1.0  # what a request under way gets when the node stops
 LINGER_S = 1.0  # what is left of a body that was refused is read for so long: it may be large
@@ -286,3 +288,66 @@ def _with_headers(guard: Guard) -> Callable[[web.Request, web.StreamResponse], A
         response.headers.setdefault(hdrs.X_CONTENT_TYPE_OPTIONS, "nosniff")
 
     return prepare
+
+
+# Opening the gateway of a node, and its bridge to an MQTT broker, as its network file says.
+
+
+async def open_doors(node: Node, stack: AsyncExitStack, extras: Sequence[Extra] = ()) -> str | None:
+    """What [gateway] and [mqtt] ask for, until the stack ends; the gateway's address."""
+    network, bridge = node.network, None
+    if network.mqtt is not None:
+        bridge = bridge_of(node, network.mqtt)
+        stack.push_async_callback(bridge.close)
+        bridge.start()
+    if network.gateway is None:
+        return None
+    gateway = gateway_of(node, network.gateway, bridge, extras)
+    stack.push_async_callback(gateway.close)
+    return await gateway.open(network.gateway.listen)
+
+
+def gateway_of(
+    node: Node,
+    section: GatewaySection,
+    bridge: Bridge | None = None,
+    extras: Sequence[Extra] = (),
+) -> Gateway:
+    """The gateway of a node, not yet open."""
+    stored, logs = node.storage, node.topic_logs
+    return Gateway(
+        node.host,
+        node.tracker,
+        doors=doors_of(node),
+        disk=None if stored is None else stored.disk,
+        keeps=None if stored is None else stored.keeps,
+        names=None if stored is None else stored.names,
+        unheard=None if stored is None else stored.unheard,
+        progress=tuple if stored is None else stored.sync.progress,
+        topic_logs=None if logs is None else Logs(logs.store, node.id, logs.keeps, topics=True),
+        outbox=node.outbox,
+        bridge=bridge,
+        config=config_of(node.network, section),
+        extras=extras,
+        gauges=partial(gauges_of, node),
+    )
+
+
+def config_of(network: NetworkFile, section: GatewaySection) -> GatewayConfig:
+    """What the network file says, its paths made whole."""
+    files = {
+        name: None if given is None else network.path(given)
+        for name, given in (
+            ("keys", section.keys),
+            ("certificate", section.certificate),
+            ("private_key", section.private_key),
+        )
+    }
+    return GatewayConfig(
+        **files,
+        open_to_all=section.open_to_all,
+        origins=section.origins,
+        hosts=section.hosts,
+        requests_per_s=section.requests_per_s,
+        burst=section.burst,
+    )

@@ -9,8 +9,8 @@ import coincurve
 from shoal.base.errors import IdentityError, MalformedMessage
 from shoal.base.ids import NodeId, show_node_id
 from shoal.identity.entropy import Entropy
-from shoal.identity.keccak import keccak256
 from shoal.identity.peer_id import PeerId, peer_id_of_point, point_of_peer_id
+from shoal.identity.signatures import keccak256
 
 SECRET_BYTES = 32
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shoal.base.ids import NodeId, StreamId
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact, NodeId, StreamId
 
 
 class Effect(msgspec.Struct, frozen=True, gc=False):

@@ -10,9 +10,8 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.kernel.access import EverythingAllowed
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CheckAccess, Load, Notify, Send, Store, Verify
 from shoal.kernel.host import Host, HostLimits
 from shoal.kernel.inputs import AccessChecked, Loaded, Stored, Verified

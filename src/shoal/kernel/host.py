@@ -19,9 +19,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from shoal.base.errors import UsageError
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import (
     CancelTimer,
     CheckAccess,
@@ -48,17 +47,10 @@ from shoal.kernel.inputs import (
     Started,
     TimerFired,
 )
-from shoal.kernel.links import Claim, LinkTable, Told, Unsent
+from shoal.kernel.link_table import Claim, LinkTable, Told, Unsent
 from shoal.kernel.machine import Machine
-from shoal.kernel.records import (
-    RECORD_TYPES,
-    LinkDown,
-    LinkUp,
-    Record,
-    Rejected,
-    Undeliverable,
-)
-from shoal.kernel.wall import ReadsWall
+from shoal.kernel.records import RECORD_TYPES, LinkDown, LinkUp, Record, Rejected, Undeliverable
+from shoal.kernel.wall_clock import ReadsWall
 
 HOST = -1  # the timer slot of the host itself
 

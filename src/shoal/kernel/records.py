@@ -7,6 +7,8 @@ the driver adds. Fields are plain values, so that a table has one flat schema (s
 
 from __future__ import annotations
 
+import msgspec
+
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.kernel.effects import Effect
 
@@ -224,3 +226,22 @@ RECORD_TYPES: tuple[type[Record], ...] = tuple(
     for value in list(globals().values())
     if isinstance(value, type) and issubclass(value, Record) and value is not Record
 )
+
+# The folder of a run: the file that says what is in it. Columns of its tables are tables.py, which
+# loads Arrow.
+
+
+RUN_FORMAT = 1  # grows when a column changes its meaning; readers refuse what they do not know
+
+RUN_FILE = "run.json"
+"""In the folder of a run, beside one NAME.parquet per table; whatever else ends in .parquet and
+begins with a table's name and a hyphen is a further part of that table."""
+
+
+class RunHeader(msgspec.Struct, frozen=True):
+    """What a reader must find in a run's file; whatever else is there is for people."""
+
+    format: int
+    run: str
+    tables: dict[str, int]
+    """Rows of each table."""

@@ -1,5 +1,11 @@
-"""The node API: what `import shoal` gives."""
+"""A running node, and what users import.
 
+Begin with `node.py`; `assembly.py` builds its machines from the network file. The rooms `streams/`,
+`topics/` and `search/` are its API, `keys/` its own key and those of streams, `roles/` what it does
+for others. `blocking.py` is the same API without async. It must not know HTTP or the command line.
+"""
+
+from shoal.config.network_file import NetworkFile, Reloaded, load_network_file
 from shoal.node.blocking import (
     BlockingNode,
     BlockingStream,
@@ -8,23 +14,27 @@ from shoal.node.blocking import (
     Messages,
     connect,
 )
-from shoal.node.documents import PublishedDocument
-from shoal.node.found import DataHit, DataSighting, FoundData, FoundDocument, Hit, Sighting
-from shoal.node.history import HistoryRead, Last, Missing
-from shoal.node.messages import Gap, Message
-from shoal.node.network_file import NetworkFile, load_network_file
 from shoal.node.node import Node
-from shoal.node.reloading import Reloaded
-from shoal.node.search_results import Search
-from shoal.node.space import Space
-from shoal.node.stream import Stream
-from shoal.node.subscription import Subscription
-from shoal.node.topic import ANYONE, CUSTOM, LAST_SEEN, NOBODY, Topic
-from shoal.node.topic_events import Event, PublishedEvent
-from shoal.node.topic_subscription import TopicSubscription
-from shoal.node.user_connection import Incoming, UserConnection
-from shoal.node.watch import Watch
-from shoal.protocols.search.matched_space import Matcher
+from shoal.node.search.documents import PublishedDocument, Space
+from shoal.node.search.results import (
+    DataHit,
+    DataSighting,
+    FoundData,
+    FoundDocument,
+    Hit,
+    Search,
+    Sighting,
+    Watch,
+)
+from shoal.node.search.user_connections import Incoming, UserConnection
+from shoal.node.streams.history import HistoryRead, Last, Missing
+from shoal.node.streams.message import Gap, Message
+from shoal.node.streams.stream import Stream
+from shoal.node.streams.subscription import Subscription
+from shoal.node.topics.event import Event, PublishedEvent
+from shoal.node.topics.subscription import TopicSubscription
+from shoal.node.topics.topic import ANYONE, CUSTOM, LAST_SEEN, NOBODY, Topic
+from shoal.protocols.search.spaces import Matcher
 from shoal.registry.port import StreamTerms
 from shoal.runtime.readiness import Readiness, RoleReadiness
 

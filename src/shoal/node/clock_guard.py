@@ -14,10 +14,10 @@ from typing import Any
 
 from shoal.base.errors import ClockWrong
 from shoal.base.units import S_NS
-from shoal.node.tasks import Tasks
+from shoal.node.background import Tasks
 from shoal.protocols.streams.peer_clocks import ClocksCompared, CompareClocks, PeerClocks
 from shoal.runtime import RuntimeHost
-from shoal.storage.disk import StoreDisk
+from shoal.storage.message_store.store_disk import StoreDisk
 
 MINUTE_NS = 60 * S_NS
 LOOK_S = 1.0  # between two looks at the clock, for readiness and the operator

@@ -2,65 +2,221 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from shoal.base.errors import UsageError
-from shoal.base.ids import MessageId, NodeId, StreamId, parse_stream_id, show_node_id
+from shoal.base.ids import Contact, MessageId, NodeId, StreamId, parse_stream_id, show_node_id
+from shoal.base.log_line_limit import log_of_others
 from shoal.base.page_guard import PageGuard
 from shoal.base.units import S_NS
+from shoal.config.network_file import NetworkFile, Reloaded, compare, load_network_file
+from shoal.config.stream_settings import terms_in_file
 from shoal.identity import Entropy, PrivateKey, SystemEntropy, show_peer_id
-from shoal.identity.session import NO_SESSION, SessionRecord
-from shoal.identity.topics.cid import parse_cid
-from shoal.identity.topics.descriptors import EventLinking
+from shoal.identity.message_body import decode_body, split_signed
+from shoal.identity.session_record import NO_SESSION, SessionRecord
+from shoal.identity.topics.cid import Cid, parse_cid, show_cid
+from shoal.identity.topics.descriptors import EventLinking, TopicDescriptor
 from shoal.kernel.access import Permission
-from shoal.kernel.contact import Contact
+from shoal.node.assembly import Parts, webrtc_transports
 from shoal.node.clock_guard import ClockGuard
-from shoal.node.credentials import tls_of
-from shoal.node.equivocations import Equivocations
-from shoal.node.held_key import held_key
-from shoal.node.history import HISTORY_EVENTS, NodeHistory
-from shoal.node.keys import NodeKeys
-from shoal.node.memberships import Memberships
-from shoal.node.network_file import NetworkFile, load_network_file
-from shoal.node.outbox_delivery import Delivery
-from shoal.node.outbox_role import OutboxRole
-from shoal.node.parts import Parts
-from shoal.node.publishing import Publishing
-from shoal.node.readiness import NodeReadiness
-from shoal.node.registry_role import RegistryRole
-from shoal.node.reloading import Reloaded, compare
-from shoal.node.search_role import cached_hosts
-from shoal.node.searching import SearchDoors, Searching
-from shoal.node.session_file import HeldSession
-from shoal.node.storage_role import StorageRole
-from shoal.node.stream import Stream
-from shoal.node.subscription import Subscription
-from shoal.node.terms import terms_in_file
-from shoal.node.topic import ANYONE, LAST_SEEN, AnyCid, Peers, Topic, TopicSettings, cid_of_any
-from shoal.node.topic import create_topic as make_topic
-from shoal.node.topic_events import Event
-from shoal.node.topic_logs import TopicLogs
-from shoal.node.topics import NodeTopics
-from shoal.node.unkept import UnkeptMessages, unkept_path
-from shoal.node.webrtc_role import webrtc_transports
+from shoal.node.keys.group_keys import NodeKeys
+from shoal.node.keys.key_lock import HeldSession, held_key, tls_of
+from shoal.node.role_checks import NodeReadiness
+from shoal.node.roles.outbox import Delivery, OutboxRole
+from shoal.node.roles.registry import RegistryRole
+from shoal.node.roles.storage import StorageRole, TopicLogs
+from shoal.node.search.announcements import Announcements, PublicStreams
+from shoal.node.search.client import Measure, NodeSearch, SearchRole, cached_hosts
+from shoal.node.search.documents import NodeDocuments, PublishedDocument, Space
+from shoal.node.search.results import (
+    CONFIDENCE_DEFAULT,
+    QUEUE_HITS_MAX,
+    QUEUE_SIGHTINGS_MAX,
+    WITHIN_S_DEFAULT,
+    FoundDocument,
+    Hit,
+    Search,
+    Sighting,
+    Watch,
+    found_as,
+)
+from shoal.node.search.user_connections import Incoming, Peer, UserConnection, UserConnections
+from shoal.node.streams.history import HISTORY_EVENTS, NodeHistory
+from shoal.node.streams.memberships import Memberships
+from shoal.node.streams.publishing import Publishing, UnkeptMessages, unkept_path
+from shoal.node.streams.stream import Stream
+from shoal.node.streams.subscription import Subscription
+from shoal.node.topics.client import NodeTopics
+from shoal.node.topics.event import Event
+from shoal.node.topics.topic import (
+    ANYONE,
+    LAST_SEEN,
+    AnyCid,
+    Peers,
+    Topic,
+    TopicSettings,
+    cid_of_any,
+)
+from shoal.node.topics.topic import create_topic as make_topic
 from shoal.protocols.dht.commands import Meet as MeetDht
 from shoal.protocols.search.commands import Meet as MeetSearch
-from shoal.protocols.streams.commands import (
-    EquivocationSeen,
-    PublishAccepted,
-    SetTrackers,
-)
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.search.commands import OpenSpace
+from shoal.protocols.search.documents.document import Kind, Life
+from shoal.protocols.search.spaces import DocumentSpace, MatchedSpace, Matcher
+from shoal.protocols.streams.commands import EquivocationSeen, PublishAccepted, SetTrackers
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.tracker.tracker import Tracker
 from shoal.registry.port import StreamTerms
 from shoal.runtime import RuntimeHost
 from shoal.runtime.readiness import Readiness
 from shoal.transport.port import Credentials, Transport
 from shoal.transport.websocket import WebSocketTransport
+
+# Search, as an application uses it: the part of Node that is about documents.
+
+
+EVERYTHING = "*"
+
+
+class SearchDoors:
+    """What a node in the search network has to offer."""
+
+    def __init__(self, host: RuntimeHost, role: SearchRole, rng: Random) -> None:
+        self.door = NodeSearch(host, role, rng)
+        self.space = DocumentSpace()
+        self.documents = NodeDocuments(self.door, self.space, EVERYTHING)
+        self.measure = Measure(self.door)
+        self.users = UserConnections(self.door)
+        self._announcements = Announcements(self.door, self.documents)
+        self._announces = role.section.announce
+
+    def announce_stream(self, id: StreamId, partitions: int) -> None:
+        """Have a public stream found, unless the network file says otherwise."""
+        if self._announces:
+            self._announcements.stream(id, partitions)
+
+    def announce_topic(self, id: Cid, topic: TopicDescriptor | None) -> Awaitable[None] | None:
+        """Have a public topic found, unless the network file says otherwise; None: no more."""
+        if topic is None:
+            return self._announcements.withdraw(show_cid(id))
+        return self._announcements.topic(id, topic) if self._announces else None
+
+    def follow(self, registry: RegistryRole, owner: NodeId) -> PublicStreams | None:
+        """Have those streams found that the registry shows to everybody, unless the network file
+        says otherwise."""
+        if not self._announces:
+            return None
+        streams = PublicStreams(owner, registry, self._announcements)
+        self.door.start(streams.run())
+        return streams
+
+
+class Searching:
+    """What a node lets an application do in the search network."""
+
+    def __init__(self) -> None:
+        self._search: SearchDoors | None = None
+        self._closed = False
+
+    async def put(
+        self,
+        content: Mapping[str, Any],
+        *,
+        kind: Life = "managed",
+        name: str | None = None,
+        life: timedelta | float | None = None,
+    ) -> PublishedDocument:
+        """Have a JSON object found by others, in place of this node's document of the same name;
+        without a name it gets one.
+
+        How it is kept: `instant`, not at all, it only meets standing queries; `fading`, by whoever
+        it reached; `managed`, the same, as long as this node runs; `durable`, by the network,
+        whether this node runs or not. Without a life: for a minute, an hour, always, 30 days.
+        """
+        if not isinstance(content, Mapping):
+            raise UsageError(
+                f"a document of type {type(content).__name__}: give a mapping, a JSON object"
+            )
+        what: Kind = "event" if kind == "instant" else "document"
+        return await self.searching.documents.put(content, kind, name, life, what)
+
+    async def delete(self, name: str) -> PublishedDocument:
+        """Have this node's document of that name not found any more, by anybody."""
+        return await self.searching.documents.delete(name)
+
+    async def get(
+        self, name: str, *, owner: str | None = None, within: float = WITHIN_S_DEFAULT
+    ) -> FoundDocument:
+        """The newest version of a document, by its owner (this node, if none is given) and name."""
+        return found_as(FoundDocument, await self.searching.documents.get(name, owner, within))
+
+    def search(
+        self,
+        query: str,
+        *,
+        confidence: float = CONFIDENCE_DEFAULT,
+        limit: int | None = None,
+        within: float = WITHIN_S_DEFAULT,
+        queue_max: int = QUEUE_HITS_MAX,
+    ) -> Search[Hit]:
+        """Documents that match, as they are found, until the search is as sure as it shall be to
+        have found each one that is there, or has `limit` of them, or has taken `within` seconds."""
+        return Search(
+            self.searching.door,
+            self.searching.space,
+            query,
+            Hit,
+            confidence=confidence,
+            limit=limit,
+            within=within,
+            queue_max=queue_max,
+        )
+
+    def watch(self, query: str, *, queue_max: int = QUEUE_SIGHTINGS_MAX) -> Watch[Sighting]:
+        """Documents that match, as they are put from now on."""
+        doors = self.searching
+        return Watch(doors.door, doors.space, query, Sighting, queue_max=queue_max)
+
+    async def space(self, name: str, matcher: Matcher) -> Space:
+        """Have data of our own form found by questions of our own form, by all nodes that open the
+        space of this name. It is open until this node's end."""
+        door = self.searching.door
+        space = MatchedSpace(name, matcher)
+        await door.host.issue(door.machine, OpenSpace(space))
+        return Space(door, space)
+
+    @property
+    def measure(self) -> Measure:
+        """Sums, minima and maxima over the whole network, and its size."""
+        return self.searching.measure
+
+    def connect(
+        self, peer: Peer, type: str, *, addresses: Sequence[str] = ()
+    ) -> AbstractAsyncContextManager[UserConnection]:
+        """Talk to an application on another node that accepts this type; where it is, if this node
+        has not met it."""
+        return self.searching.users.connect(peer, type, addresses)
+
+    def accept(self, type: str) -> AbstractAsyncContextManager[Incoming]:
+        """Be talked to by applications on other nodes."""
+        return self.searching.users.accept(type)
+
+    @property
+    def searching(self) -> SearchDoors:
+        """The doors to search."""
+        if self._closed:
+            raise UsageError("this node is closed: open another one")
+        if self._search is None:
+            raise UsageError("this node is not in the search network: add [search] to its file")
+        return self._search
+
 
 PATIENCE_NS = 2 * S_NS  # a publisher waits this long for stuck neighbours, once
 
@@ -492,3 +648,43 @@ class Node(Searching):
             event.token.heard(event)
         else:
             self._memberships.heard(event)
+
+
+# Publishers that contradict themselves: counted, logged, and the newest proofs kept.
+
+
+PROOFS_MAX = 16  # two messages each, of half a megabyte at most
+
+log_others = log_of_others("shoal.node")
+
+
+class Equivocations:
+    """What a node knows of publishers that signed two messages under one id."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Ids with two messages, since this node was opened."""
+        self.proofs: deque[EquivocationSeen] = deque(maxlen=PROOFS_MAX)
+        """The newest ones: whoever checks both signatures knows too."""
+
+    def seen(self, event: EquivocationSeen) -> None:
+        """One more."""
+        self.count += 1
+        self.proofs.append(event)
+        id = decode_body(event.first).id
+        log_others.warning(
+            "%s signed two messages as %s %d/%d-%d of chain %s: %s is taken, %s is not",
+            show_node_id(NodeId(id.publisher)),
+            event.stream,
+            id.partition,
+            id.timestamp_ms,
+            id.sequence,
+            id.chain,
+            _digest(event.first),
+            _digest(event.second),
+        )
+
+
+def _digest(signed: bytes) -> str:
+    """Tells two bodies apart for a reader of the log."""
+    return hashlib.sha256(split_signed(signed)[1]).hexdigest()[:16]

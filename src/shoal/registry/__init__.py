@@ -1,21 +1,6 @@
-"""Which streams there are, who may do what with them, and where trackers and storage nodes are.
+"""Which streams there are, who may do what in them, and where nodes are found.
 
-port           what a registry answers and does
-config         [registry] of the network file
-opening        making one, and opening one
-client         the port, over a chain: calls, answers, changes
-members        who may read a stream, and their public keys
-cache          what was read
-follower       which block counts, what changed, how old that is
-sender         a change, from its signature until it is final
-chain          what is needed of a chain
-embedded       the EVM in this process
-block_file     its blocks on disk
-rpc_chain      any Ethereum chain
-json_rpc       its endpoint
-contracts      the compiled contracts
-abi, rlp       Ethereum's encodings
-transactions   signed, and read again
-
-The contracts themselves are in contracts/ of the source tree; see docs/registry.md.
+Begin with `port.py`, then `contract_registry.py`: the port over the contracts of a chain.
+`block_follower.py` knows which block counts, `sender.py` follows a change until it is final.
+`chain.py` is the port of chains; `embedded.py` and `rpc_chain.py` implement it.
 """

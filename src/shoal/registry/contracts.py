@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import MalformedMessage
-from shoal.identity.keccak import keccak256
+from shoal.identity.signatures import keccak256
 from shoal.registry.abi import WORD_BYTES, decode, tuple_of, type_name
 from shoal.registry.chain import Log
 

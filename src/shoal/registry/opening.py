@@ -11,10 +11,10 @@ from shoal.base.ids import NodeId, parse_node_id
 from shoal.identity import Entropy, PrivateKey
 from shoal.registry import contracts
 from shoal.registry.block_file import BlockFile, sync_folder
+from shoal.registry.block_follower import Follower
 from shoal.registry.chain import Chain
-from shoal.registry.client import ContractRegistry
 from shoal.registry.config import RegistrySection
-from shoal.registry.follower import Follower
+from shoal.registry.contract_registry import ContractRegistry
 from shoal.registry.sender import Sender
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from typing import Annotated, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
-from shoal.base.ids import PARTITIONS_MAX, NodeId, StreamId
+from shoal.base.ids import PARTITIONS_MAX, Contact, NodeId, StreamId
 from shoal.kernel.access import Permission, Verdict
-from shoal.kernel.contact import Contact
 
 EVERYBODY = NodeId(bytes(20))
 """Permissions of this address are everybody's."""

@@ -13,9 +13,9 @@ import time
 from shoal.base.errors import RegistryUnavailable
 from shoal.base.ids import NodeId
 from shoal.identity import PrivateKey
+from shoal.registry.block_follower import Follower
 from shoal.registry.chain import Chain, NonceTaken, Receipt, Signed
 from shoal.registry.config import RegistrySection
-from shoal.registry.follower import Follower
 
 SIGN_TRIES = 5  # other processes with the same key may be as busy as we are
 TAKEN_TRIES = 5  # our own may have taken its nonce: endpoints know that before they have a receipt

@@ -8,14 +8,15 @@ the machines at once. So a wrong reading matters as long as it lasts, and no lon
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from time import time_ns
 
-from shoal.base.units import MS_NS, S_NS
+from shoal.base.units import MS_NS, S_NS, seconds
 
 STEP_NS = MS_NS  # two clocks cannot be read at once: a smaller difference may be the reading's
 LOGGED_NS = S_NS  # a clock that is kept right by slewing makes no such step
@@ -73,3 +74,44 @@ class Clock:
             way = "ahead" if step_ns > 0 else "back"
             log.warning("the system clock was set %s by %.1f s", way, abs(step_ns) / S_NS)
         self._stepped(offset_ns, after_ns)
+
+
+# Timers of machines, on the event loop.
+
+
+Fire = Callable[[int, Hashable], None]
+
+
+class Timers:
+    """By machine and key: setting one again replaces it."""
+
+    def __init__(self, fire: Fire) -> None:
+        self._fire = fire
+        self._loop = asyncio.get_running_loop()
+        self._handles: dict[tuple[int, Hashable], asyncio.TimerHandle] = {}
+
+    def set(self, slot: int, key: Hashable, delay_ns: int) -> None:
+        """Fire once, so much later."""
+        self.cancel(slot, key)
+        handle = self._loop.call_later(seconds(delay_ns), self._due, slot, key)
+        self._handles[slot, key] = handle
+
+    def cancel(self, slot: int, key: Hashable) -> None:
+        """A cancelled timer never fires."""
+        handle = self._handles.pop((slot, key), None)
+        if handle is not None:
+            handle.cancel()
+
+    def clear(self) -> None:
+        """Cancel them all."""
+        for handle in self._handles.values():
+            handle.cancel()
+        self._handles.clear()
+
+    def __len__(self) -> int:
+        """How many are set."""
+        return len(self._handles)
+
+    def _due(self, slot: int, key: Hashable) -> None:
+        del self._handles[slot, key]
+        self._fire(slot, key)

@@ -8,9 +8,8 @@ from random import Random
 
 import msgspec
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import MS_NS, S_NS, seconds
-from shoal.kernel.contact import Contact
 from shoal.transport.port import DialFailed, Link, Transport
 
 Opened = Callable[[Link], None]

@@ -29,18 +29,11 @@ from shoal.base.errors import (
     SessionReplaced,
     UsageError,
 )
-from shoal.base.ids import NodeId, short_node_id, show_node_id
-from shoal.base.log_limit import MINUTE_S, log_of_others, settle_logs
+from shoal.base.ids import Contact, NodeId, short_node_id, show_node_id
+from shoal.base.log_line_limit import MINUTE_S, log_of_others, settle_logs
 from shoal.base.units import S_NS, seconds
-from shoal.identity.session import (
-    NO_SESSION,
-    SessionRecord,
-    decode_session,
-    encode_session,
-)
+from shoal.identity.session_record import NO_SESSION, SessionRecord, decode_session, encode_session
 from shoal.kernel.access import AccessPort, Verdict
-from shoal.kernel.codec import Codec
-from shoal.kernel.contact import Contact
 from shoal.kernel.disk import Disk
 from shoal.kernel.effects import CheckAccess, Load, Notify, Send, Store, Verify
 from shoal.kernel.host import Host, HostLimits
@@ -51,19 +44,17 @@ from shoal.kernel.inputs import (
     MessageReceived,
     Verified,
 )
-from shoal.kernel.machine import Machine
+from shoal.kernel.link_table import Unsent
+from shoal.kernel.machine import Codec, Machine
 from shoal.kernel.records import Record
-from shoal.kernel.wall import ReadsWall, WallClock
-from shoal.runtime.clock import Clock
+from shoal.kernel.wall_clock import ReadsWall, WallClock
+from shoal.runtime.clock import Clock, Timers
 from shoal.runtime.dialler import Dialler
-from shoal.runtime.disk import DiskThread
-from shoal.runtime.pairs import NUMBER, WORDS, Pairs, closed
+from shoal.runtime.duplicate_links import NUMBER, WORDS, Pairs, closed
 from shoal.runtime.readiness import ReadinessChecks
-from shoal.runtime.room import Room
-from shoal.runtime.timers import Timers
-from shoal.runtime.unsent import WantedBack
-from shoal.runtime.verifier import Verifier
-from shoal.transport.origins import prefix_of
+from shoal.runtime.send_backpressure import Room
+from shoal.runtime.workers import DiskThread, Verifier
+from shoal.transport.address_limits import prefix_of
 from shoal.transport.port import Frame, Link, Listener, Transport
 
 SIMULTANEOUS_NS = 5 * S_NS  # two dials this close together were meant at the same time
@@ -570,3 +561,42 @@ def _is_older(one: Link, other: Link) -> bool:
     say has one session only."""
     first, second = one.peer.session.number, other.peer.session.number
     return bool(first) and bool(second) and first < second
+
+
+# What goes back to machines when a link is lost: what waited in its queue, and never left.
+#
+# The queue holds bytes, by reference, and not the messages: keeping those as well would cost every
+# send, for the sake of few links that are lost with anything in their queues. So the bytes are read
+# again at the end, and only where a machine wants something back: a queue can be long.
+
+
+class WantedBack:
+    """The kinds of messages that go back, each to the one machine that sends it."""
+
+    def __init__(
+        self, codecs: Sequence[Codec], machines: Sequence[Machine], senders: Mapping[type, Machine]
+    ) -> None:
+        self._slots = {kind: machines.index(sender) for kind, sender in senders.items()}
+        self._codecs = {
+            codec.number: codec
+            for codec in codecs
+            if not self._slots.keys().isdisjoint(codec.messages)
+        }
+
+    def of(self, link: Link) -> Unsent:
+        """What a link that is over held of them, oldest first."""
+        if not self._slots:
+            return ()
+        found = []
+        for number, payload in link.unsent():
+            codec = self._codecs.get(number)
+            if codec is None:
+                continue
+            try:
+                message = codec.decode(payload)
+            except RemoteError:  # a peer would have refused it as well
+                continue
+            slot = self._slots.get(type(message))
+            if slot is not None:
+                found.append((slot, message))
+        return found

@@ -13,7 +13,8 @@ from shoal.kernel.records import Delivered, Published
 from shoal.protocols.streams.commands import LeaveStream
 
 if TYPE_CHECKING:
-    from shoal.sim.simulation import SimNode, Simulation
+    from shoal.sim.host import SimNode
+    from shoal.sim.simulation import Simulation
 
 
 class Checker(Protocol):

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shoal.base.ids import NodeId
-from shoal.kernel.contact import Contact
-from shoal.kernel.disk import DiskRequest
-from shoal.kernel.effects import CheckAccess, Load, Notify, Send, Store, Verify
+from shoal.base.errors import UsageError
+from shoal.base.ids import Contact, NodeId, short_node_id
+from shoal.base.units import US_NS
+from shoal.kernel.disk import Disk, DiskRequest, MemoryDisk
+from shoal.kernel.effects import CheckAccess, Effect, Load, Notify, Send, Store, Verify
 from shoal.kernel.host import Host, HostLimits
 from shoal.kernel.inputs import AccessChecked, Input, Verified
 from shoal.kernel.machine import Machine
 from shoal.kernel.records import Record
-from shoal.kernel.wall import ReadsWall
-from shoal.sim.network import LinkEnd, close_end
-from shoal.sim.reading import Unread
+from shoal.kernel.wall_clock import ReadsWall
+from shoal.sim.links import LinkEnd, Unread, close_end
 from shoal.sim.scheduler import Action
 from shoal.sim.trace import BATCH_ROWS
 
 if TYPE_CHECKING:
-    from shoal.sim.simulation import SimNode, Simulation
+    from shoal.sim.simulation import Simulation
+
+DISK_NS = 100 * US_NS  # one small durable write on a solid-state disk
+
+CRASH_DETECT_NS = 0  # a dead process: its kernel closes the sockets at once
+
+MakeMachines = Callable[["SimNode"], Sequence[Machine]]
 
 
 class SimHost(Host):
@@ -215,3 +221,120 @@ class SimHost(Host):
         rows.append((self._scheduler.now_ns, self.node, record))
         if len(rows) >= BATCH_ROWS:
             self._trace.flush()
+
+
+# A node's monotonic clock, when it is not the simulation's own.
+
+
+PPM = 1_000_000
+
+
+class DriftingClock:
+    """Goes on from what it showed, fast or slow by `ppm`."""
+
+    def __init__(self, since_ns: int, shown_ns: int, ppm: float) -> None:
+        self._since_ns = since_ns
+        self._shown_ns = shown_ns
+        self.ppm = ppm
+
+    def read(self, true_ns: int) -> int:
+        """What it shows."""
+        elapsed_ns = true_ns - self._since_ns
+        return self._shown_ns + elapsed_ns + round(elapsed_ns * self.ppm / PPM)
+
+    def true_ns(self, delay_ns: int) -> int:
+        """How long a delay measured by this clock really takes."""
+        return round(delay_ns / (1 + self.ppm / PPM))
+
+
+class SimNode:
+    """A node that outlives its incarnations: identity, place, disk, clocks."""
+
+    def __init__(
+        self, simulation: Simulation, id: NodeId, index: int, make: MakeMachines, role: str
+    ) -> None:
+        self.id = id
+        self.role = role
+        self.index = index
+        self.incarnation = 0
+        self.disk: Disk = MemoryDisk()
+        """Outlives crashes. Another one, a store in a folder say, may take its place before the
+        first start; whoever made it closes it."""
+        self.disk_ns = DISK_NS
+        self.clock: DriftingClock | None = None
+        """What its monotonic clock shows; None: the simulation's time."""
+        self.wall_offset_ns = 0
+        """By how much its time of day is ahead of that."""
+        self.service_ns = 0
+        self.host: SimHost | None = None
+        self.listeners: list[Callable[[Any], None]] = []
+        self._simulation = simulation
+        self._make = make
+
+    @property
+    def region(self) -> str:
+        return self._simulation.delays.region(self.index)
+
+    @property
+    def machines(self) -> tuple[Machine, ...]:
+        """The machines of the running incarnation."""
+        return self._running().machines
+
+    def start(self) -> None:
+        """Begin an incarnation."""
+        if self.host is not None:
+            raise UsageError(f"node {short_node_id(self.id)} runs already")
+        self.incarnation += 1
+        simulation = self._simulation
+        if self.wall_offset_ns:  # a process takes the time at its start from the system clock
+            now_ns = simulation.scheduler.now_ns
+            shown_ns = self._shown_ns() + self.wall_offset_ns
+            ppm = 0.0 if self.clock is None else self.clock.ppm
+            self.clock, self.wall_offset_ns = DriftingClock(now_ns, shown_ns, ppm), 0
+        self.host = SimHost(simulation, self, self._make(self), simulation.limits)
+        self.host.service_changed()
+        if simulation.checkers:
+            self.host.watch = self._watch
+        self.host.start()
+
+    def crash(self, detect_ns: int = CRASH_DETECT_NS, *, lose_disk: bool = False) -> None:
+        """End the incarnation without a word; peers notice after detect_ns."""
+        host = self._running()
+        host.alive = False
+        self.host = None
+        if lose_disk:
+            self.disk.clear()
+        for end in list(host.ends.values()):
+            close_end(self._simulation, end, "crashed", detect_ns)
+
+    def command(self, slot: int, command: Any, token: Any = None) -> None:
+        """The application on this node wants something of a machine."""
+        host = self._running()
+        host.command(host.machines[slot], command, token)
+
+    def set_clock(self, offset_ns: int, ppm: float) -> None:
+        """From now on this node's time of day is off by so much, and both its clocks drift."""
+        now_ns, shown_ns = self._simulation.scheduler.now_ns, self._shown_ns()
+        self.clock = DriftingClock(now_ns, shown_ns, ppm)
+        if self.host is not None:
+            self.host.clock = self.clock
+        self.step_wall(now_ns + offset_ns - shown_ns - self.wall_offset_ns)
+
+    def step_wall(self, step_ns: int) -> None:
+        """Set this node's system clock, ahead or back: its monotonic clock does not notice."""
+        self.wall_offset_ns += step_ns
+        if self.host is not None:
+            self.host.wall_stepped(self.wall_offset_ns, self.host.now_ns())
+
+    def _shown_ns(self) -> int:
+        now_ns = self._simulation.scheduler.now_ns
+        return now_ns if self.clock is None else self.clock.read(now_ns)
+
+    def _running(self) -> SimHost:
+        if self.host is None:
+            raise UsageError(f"node {short_node_id(self.id)} does not run: start it")
+        return self.host
+
+    def _watch(self, event: Input, effects: Sequence[Effect]) -> None:
+        for checker in self._simulation.checkers:
+            checker.step(self, event, effects)

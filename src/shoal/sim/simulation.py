@@ -2,139 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 from typing import Any
 
 from shoal.base.errors import ShoalError, UsageError
-from shoal.base.ids import NodeId, short_node_id
+from shoal.base.ids import NodeId, StreamId, short_node_id
 from shoal.base.units import MS_NS, S_NS, US_NS, ns_of_seconds, seconds
 from shoal.identity import verify_signed
-from shoal.kernel.codec import Codec
-from shoal.kernel.disk import Disk, MemoryDisk
-from shoal.kernel.effects import Effect, Send, Verify
+from shoal.kernel.access import Permission, Tell, Verdict
+from shoal.kernel.effects import Send, Verify
 from shoal.kernel.host import HostLimits
-from shoal.kernel.inputs import Input
-from shoal.kernel.machine import Machine
-from shoal.sim.access import SimAccess
+from shoal.kernel.inputs import AccessChanged
+from shoal.kernel.machine import Codec
 from shoal.sim.checkers import Checker
-from shoal.sim.clocks import DriftingClock
 from shoal.sim.delays import DelayModel
-from shoal.sim.host import SimHost
-from shoal.sim.network import Frame, LinkEnd, Shaper, close_end, join_ends
-from shoal.sim.randomness import stable_random
+from shoal.sim.host import MakeMachines, SimHost, SimNode
+from shoal.sim.links import Frame, LinkEnd, Shaper, join_ends
 from shoal.sim.scheduler import Scheduler
 from shoal.sim.trace import Trace
 
 START_NS = 1_767_225_600 * S_NS  # 2026-01-01: machines see Unix time
 SIGNATURES_MAX = 100_000  # checks remembered: far more than are under way, a few dozen MB
-DISK_NS = 100 * US_NS  # one small durable write on a solid-state disk
 VERIFY_NS = 40 * US_NS  # one signature check on one core
 HANDSHAKE_ROUND_TRIPS = 2  # TCP, then upgrade and mutual challenge in one
 REFUSED_ROUND_TRIPS = 1
 DIAL_TIMEOUT_NS = 3 * S_NS
-CRASH_DETECT_NS = 0  # a dead process: its kernel closes the sockets at once
 PROGRESS_EVENTS = 20_000
-
-MakeMachines = Callable[["SimNode"], Sequence[Machine]]
 
 
 class SimulationFailure(ShoalError):
     """A checker or a machine found something wrong; says how to see it again."""
-
-
-class SimNode:
-    """A node that outlives its incarnations: identity, place, disk, clocks."""
-
-    def __init__(
-        self, simulation: Simulation, id: NodeId, index: int, make: MakeMachines, role: str
-    ) -> None:
-        self.id = id
-        self.role = role
-        self.index = index
-        self.incarnation = 0
-        self.disk: Disk = MemoryDisk()
-        """Outlives crashes. Another one, a store in a folder say, may take its place before the
-        first start; whoever made it closes it."""
-        self.disk_ns = DISK_NS
-        self.clock: DriftingClock | None = None
-        """What its monotonic clock shows; None: the simulation's time."""
-        self.wall_offset_ns = 0
-        """By how much its time of day is ahead of that."""
-        self.service_ns = 0
-        self.host: SimHost | None = None
-        self.listeners: list[Callable[[Any], None]] = []
-        self._simulation = simulation
-        self._make = make
-
-    @property
-    def region(self) -> str:
-        return self._simulation.delays.region(self.index)
-
-    @property
-    def machines(self) -> tuple[Machine, ...]:
-        """The machines of the running incarnation."""
-        return self._running().machines
-
-    def start(self) -> None:
-        """Begin an incarnation."""
-        if self.host is not None:
-            raise UsageError(f"node {short_node_id(self.id)} runs already")
-        self.incarnation += 1
-        simulation = self._simulation
-        if self.wall_offset_ns:  # a process takes the time at its start from the system clock
-            now_ns = simulation.scheduler.now_ns
-            shown_ns = self._shown_ns() + self.wall_offset_ns
-            ppm = 0.0 if self.clock is None else self.clock.ppm
-            self.clock, self.wall_offset_ns = DriftingClock(now_ns, shown_ns, ppm), 0
-        self.host = SimHost(simulation, self, self._make(self), simulation.limits)
-        self.host.service_changed()
-        if simulation.checkers:
-            self.host.watch = self._watch
-        self.host.start()
-
-    def crash(self, detect_ns: int = CRASH_DETECT_NS, *, lose_disk: bool = False) -> None:
-        """End the incarnation without a word; peers notice after detect_ns."""
-        host = self._running()
-        host.alive = False
-        self.host = None
-        if lose_disk:
-            self.disk.clear()
-        for end in list(host.ends.values()):
-            close_end(self._simulation, end, "crashed", detect_ns)
-
-    def command(self, slot: int, command: Any, token: Any = None) -> None:
-        """The application on this node wants something of a machine."""
-        host = self._running()
-        host.command(host.machines[slot], command, token)
-
-    def set_clock(self, offset_ns: int, ppm: float) -> None:
-        """From now on this node's time of day is off by so much, and both its clocks drift."""
-        now_ns, shown_ns = self._simulation.scheduler.now_ns, self._shown_ns()
-        self.clock = DriftingClock(now_ns, shown_ns, ppm)
-        if self.host is not None:
-            self.host.clock = self.clock
-        self.step_wall(now_ns + offset_ns - shown_ns - self.wall_offset_ns)
-
-    def step_wall(self, step_ns: int) -> None:
-        """Set this node's system clock, ahead or back: its monotonic clock does not notice."""
-        self.wall_offset_ns += step_ns
-        if self.host is not None:
-            self.host.wall_stepped(self.wall_offset_ns, self.host.now_ns())
-
-    def _shown_ns(self) -> int:
-        now_ns = self._simulation.scheduler.now_ns
-        return now_ns if self.clock is None else self.clock.read(now_ns)
-
-    def _running(self) -> SimHost:
-        if self.host is None:
-            raise UsageError(f"node {short_node_id(self.id)} does not run: start it")
-        return self.host
-
-    def _watch(self, event: Input, effects: Sequence[Effect]) -> None:
-        for checker in self._simulation.checkers:
-            checker.step(self, event, effects)
 
 
 class Simulation:
@@ -343,3 +243,90 @@ class Simulation:
                 del self._signatures[next(iter(self._signatures))]
             known = self._signatures[key] = verify_signed(*key)
         return known
+
+
+# The registry of a simulated network: what everybody may do, told late, and away at times.
+
+
+FOREVER_NS = 2**63 - 1
+UNREACHABLE = "the simulated chain is out of reach"
+
+
+class SimAccess:
+    """The access port of all nodes. Nobody may do anything until it is granted.
+
+    A change counts at once for whoever asks, and is told `poll_ns` later to those who asked
+    before. During an outage nothing is answered and nothing told; what was, counts for
+    `staleness_ns` after the last time that the chain was there.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.answer_ns = 5 * MS_NS
+        self.poll_ns = 250 * MS_NS
+        self.staleness_ns = 120 * S_NS
+        self._simulation = simulation
+        self._ends_ns: dict[tuple[StreamId, NodeId, Permission], int] = {}
+        self._away = False
+        self._untold: list[AccessChanged] = []
+
+    def grant(
+        self, stream: StreamId, who: NodeId, kinds: Permission, until_ns: int = FOREVER_NS
+    ) -> None:
+        """Give permissions until a time."""
+        for kind in kinds:
+            self._ends_ns[stream, who, kind] = until_ns
+        self._change(AccessChanged(stream, who))
+
+    def revoke(self, stream: StreamId, who: NodeId, kinds: Permission) -> None:
+        """Take permissions away."""
+        self.grant(stream, who, kinds, until_ns=0)
+
+    def go_away(self) -> None:
+        """The chain is out of reach from now on."""
+        self._away = True
+
+    def come_back(self) -> None:
+        """The chain is there again; what changed meanwhile is told."""
+        self._away = False
+        self._simulation.scheduler.after(self.poll_ns, self._tell)
+
+    def check(self, stream: StreamId, who: NodeId, tell: Tell) -> None:
+        now_ns = self._simulation.scheduler.now_ns
+        if self._away:
+            tell(Verdict(0, now_ns, UNREACHABLE))
+            return
+        permissions, until_ns = 0, now_ns + self.staleness_ns
+        for kind in Permission:
+            end_ns = self._ends_ns.get((stream, who, kind), 0)
+            if now_ns < end_ns:
+                permissions |= kind
+                until_ns = min(until_ns, end_ns)
+        tell(Verdict(permissions, until_ns))
+
+    def _change(self, change: AccessChanged) -> None:
+        self._untold.append(change)
+        self._simulation.scheduler.after(self.poll_ns, self._tell)
+
+    def _tell(self, _: None) -> None:
+        if self._away:
+            return
+        changes, self._untold = self._untold, []
+        for node in self._simulation.nodes.values():
+            for change in changes:
+                if node.host is not None:
+                    node.host.access_changed(change)
+
+
+# Randomness from names: each part of a simulation draws from a generator of its own.
+
+
+def stable_seed(seed: int, *names: object) -> int:
+    """A number that depends on seed and names only: not on Python's hash seed, nor on what
+    other parts of the simulation drew before."""
+    text = "\x1f".join([str(seed), *map(str, names)])  # no name contains it
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest())
+
+
+def stable_random(seed: int, *names: object) -> Random:
+    """A generator for one part of a simulation."""
+    return Random(stable_seed(seed, *names))

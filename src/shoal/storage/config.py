@@ -97,3 +97,38 @@ class StoreConfig(msgspec.Struct, frozen=True):
 
 
 DEFAULTS = StoreConfig()
+
+
+class OutboxConfig(msgspec.Struct, frozen=True):
+    """Every bound of an outbox, with its reason."""
+
+    size_bytes_max: int = 256 * MIB
+    """Rows that are staged or not yet published: beyond it tasks are told to try again."""
+
+    stale_ns: int = 120 * S_NS
+    """A part older than this, of which nothing was sent, gets a new time. Nodes refuse what is
+    older than 300 s, and a part is under way for seconds."""
+
+    staged_ns: int = 3600 * S_NS
+    """A batch of which nothing was staged for so long is of a job that died: some task hands in
+    before that, or the job ends."""
+
+    once_ns: int = 24 * 3600 * S_NS
+    """A batch write is remembered for so long, for a driver that asks again whether it was sealed.
+    Streaming queries are remembered for good: one may come back after months."""
+
+    queries_max: int = 10_000
+    runs_max: int = 64
+    """Runs of a query that are known to be fenced."""
+
+    shared_part: int = 8
+    """One part in so many of the room is for all batches together; the rest is for one of them at a
+    time, which can always be completed. Without that, two batches would each hold what the other
+    one needs."""
+
+    attempts_max: int = 2
+    """Attempts of a task whose rows are held at once: Spark runs two copies of a task at most. The
+    largest of them counts against the room, so the disk takes twice the room at most."""
+
+    sweep_max: int = 256
+    """Records looked at in one step of sweeping: a few milliseconds."""

@@ -23,8 +23,7 @@ from shoal.kernel.effects import Load, Store
 from shoal.kernel.inputs import Loaded, Stored, StoreFailed
 from shoal.storage.config import DEFAULTS, StoreConfig
 from shoal.storage.errors import StoreDamaged
-from shoal.storage.layout import Txn
-from shoal.storage.owned_file import OwnedFile, with_checksum, without_checksum
+from shoal.storage.lmdb_file import OwnedFile, Txn, with_checksum, without_checksum
 
 KEY_VALUE_FORMAT = 1
 KEY_BYTES_MAX = 256  # lmdb takes 511; machines need 100

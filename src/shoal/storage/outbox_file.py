@@ -22,14 +22,13 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from shoal.base.ids import NodeId
-from shoal.base.outbox_requests import Fingerprint
+from shoal.base.gateway_messages import Fingerprint
+from shoal.base.ids import NodeId, StreamId
 from shoal.identity import Entropy
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.storage.config import StoreConfig
 from shoal.storage.errors import StoreDamaged
-from shoal.storage.layout import Table, Txn
-from shoal.storage.owned_file import OwnedFile, with_checksum, without_checksum
+from shoal.storage.lmdb_file import OwnedFile, Table, Txn, with_checksum, without_checksum
 
 OUTBOX_FORMAT = 2
 ID_BYTES = 16
@@ -273,3 +272,75 @@ def sealed_of(key: bytes) -> tuple[int, int]:
 def chain_key(query: int, partition: int) -> bytes:
     """Where the head of a chain is."""
     return _CHAIN.pack(query, partition)
+
+
+# What an outbox is asked and answers, and its bounds.
+
+
+NAME_CHARS_MAX = 100  # of queries and runs: Spark's are UUIDs
+
+
+class ChunkPlace(msgspec.Struct, frozen=True):
+    """Where a task hands in some of its rows."""
+
+    query: str
+    epoch: int
+    batch: int
+    partition: int
+    attempt: int
+    chunk: int
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """The attempt of a task that counts, and how many chunks it staged."""
+
+    partition: int
+    attempt: int
+    chunks: int
+
+
+class SealAnswer(msgspec.Struct, frozen=True):
+    """What came of a seal."""
+
+    rows: int
+    replayed: bool
+    """It was sealed before: nothing changed."""
+    changed: bool = False
+    """The replay has other rows than were sealed: those that were sealed first stand."""
+
+
+class Sending(msgspec.Struct, frozen=True):
+    """Rows with their places, to be signed and sent."""
+
+    query: int
+    place: int
+    stream: StreamId
+    chain: str
+    partition: int
+    first: Position
+    previous: Position | None
+    rows: Rows
+
+
+class QueryState(msgspec.Struct, frozen=True):
+    """One query, for people and programs."""
+
+    query: str
+    stream: str
+    epoch: int
+    batch: int
+    waiting_parts: int
+    source: str | None = None
+    """The source offsets where the last sealed batch ends, if the sink could read them. Only told
+    of one query."""
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The batch that may use all room but the shared part."""
+
+    query: str
+    epoch: int
+    batch: int
+    size_bytes: int
+    staged_ns: int
+    """When it last handed something in."""

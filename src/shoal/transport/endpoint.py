@@ -10,9 +10,8 @@ from typing import Self
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
 from shoal.base.units import seconds
-from shoal.transport.carrier import Carrier
 from shoal.transport.handshake import Handshake
-from shoal.transport.link import AuthenticatedLink
+from shoal.transport.link import AuthenticatedLink, Carrier
 from shoal.transport.port import (
     Credentials,
     DialFailed,

@@ -38,7 +38,7 @@ from msgspec import Meta
 from shoal.base.errors import MalformedMessage, RemoteError, UsageError
 from shoal.base.ids import NodeId, short_node_id
 from shoal.identity import SIGNATURE_BYTES, PublicKey, verify
-from shoal.identity.session import NO_SESSION, SessionRecord
+from shoal.identity.session_record import NO_SESSION, SessionRecord
 from shoal.transport.port import Credentials, PeerInfo
 
 LINK_TAG = "shoal/link/1"

@@ -21,11 +21,10 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError, UsageError
 from shoal.base.units import seconds
-from shoal.transport.carrier import Carrier, LinkOwner
 from shoal.transport.framing import (
     BATCH_BYTES_MAX,
     CONTROL,
@@ -35,7 +34,7 @@ from shoal.transport.framing import (
     FrameWriter,
 )
 from shoal.transport.handshake import Handshake, HandshakeFailed
-from shoal.transport.port import Frame, PeerInfo
+from shoal.transport.port import Frame, LinkHandler, PeerInfo, TransportLimits
 
 ASK = b"?"
 ALIVE = b"!"
@@ -379,3 +378,58 @@ class AuthenticatedLink:
         self._loop.call_exception_handler(
             {"message": "a link handler failed", "exception": error, "link": self}
         )
+
+
+# What a link stands on, and who it belongs to.
+
+
+class Carrier(Protocol):
+    """One connection. It tells its link: received, set_blocked, rejected, carrier_gone."""
+
+    link: AuthenticatedLink | None
+
+    def write(self, message: bytearray) -> None:
+        """Send a message, which begins at HEAD_ROOM_BYTES; the buffer is the carrier's now."""
+        ...
+
+    def backlog_bytes(self) -> int:
+        """What was written and has not left this process."""
+        ...
+
+    def pause_reading(self) -> None:
+        """Tell the link nothing more, for now."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        ...
+
+    def finish(self) -> None:
+        """Say goodbye behind what was written, and wait for the peer to hang up."""
+        ...
+
+    def abort(self, reason: str) -> None:
+        """Hang up at once."""
+        ...
+
+
+class LinkOwner(Protocol):
+    """The transport, as its links see it."""
+
+    @property
+    def handler(self) -> LinkHandler: ...
+
+    @property
+    def limits(self) -> TransportLimits: ...
+
+    def link_established(self, link: AuthenticatedLink) -> None:
+        """The handshake is done."""
+        ...
+
+    def link_closing(self, link: AuthenticatedLink, carrier: Carrier) -> None:
+        """We close it; its carrier is there until the peer has hung up, or had its time."""
+        ...
+
+    def link_refused(self, link: AuthenticatedLink, reason: str, detail: str) -> None:
+        """The handshake failed; the carrier is hanging up."""
+        ...

@@ -24,7 +24,7 @@ from shoal.base.errors import ConfigError, ShoalError
 from shoal.base.ids import NodeId
 from shoal.base.units import KIB, MIB, S_NS
 from shoal.identity import Entropy, PrivateKey
-from shoal.identity.session import NO_SESSION, SessionRecord
+from shoal.identity.session_record import NO_SESSION, SessionRecord
 
 Frame = tuple[int, bytes]  # protocol number (1 to 255; 0 is the link's own), payload
 

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from shoal.base.errors import MalformedMessage
 from shoal.identity.topics import dag_cbor
-from shoal.identity.topics.canonical import (
+from shoal.identity.topics.cid import Cid, show_cid
+from shoal.identity.topics.dag_cbor import Link
+from shoal.identity.topics.descriptor_codec import (
     decode_descriptor,
     descriptor_cid,
     encode_descriptor,
 )
-from shoal.identity.topics.cid import Cid, show_cid
-from shoal.identity.topics.dag_cbor import Link
 from shoal.identity.topics.descriptors import (
     Descriptor,
     EventDescriptor,

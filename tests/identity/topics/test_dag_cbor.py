@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, UsageError
+from shoal.identity.topics.cid import BLOCK_BYTES_MAX, DEPTH_MAX
 from shoal.identity.topics.dag_cbor import Link, decode, encode
-from shoal.identity.topics.limits import BLOCK_BYTES_MAX, DEPTH_MAX
 from tests.support.topics import BLOCKS, TOPIC_CID, cids, flipped
 
 SCALARS = (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
-from shoal.identity.topics.dates import (
+from shoal.identity.topics.descriptors import (
     CREATED_MS_MAX,
     CREATED_MS_MIN,
     parse_moment,

@@ -8,10 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.errors import UsageError
-from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
-from shoal.identity.topics.dates import CREATED_MS_MAX, CREATED_MS_MIN
+from shoal.identity.topics.cid import (
+    NAME_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+    PEERS_MAX,
+    SUB_TOPICS_MAX,
+    VERSION_BYTES_MAX,
+)
+from shoal.identity.topics.descriptor_codec import decode_descriptor, encode_descriptor
 from shoal.identity.topics.descriptors import (
     ANYONE,
+    CREATED_MS_MAX,
+    CREATED_MS_MIN,
     META,
     PROTOCOL,
     EventDescriptor,
@@ -23,13 +31,6 @@ from shoal.identity.topics.descriptors import (
     TopicMetadata,
     new_meta_topic,
     new_topic,
-)
-from shoal.identity.topics.limits import (
-    NAME_BYTES_MAX,
-    PAYLOAD_BYTES_MAX,
-    PEERS_MAX,
-    SUB_TOPICS_MAX,
-    VERSION_BYTES_MAX,
 )
 from tests.support.topics import CREATED_MS, META_CID, ONE, TOPIC_CID, TWO
 

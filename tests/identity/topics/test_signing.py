@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from shoal.base.errors import BadSignature, MalformedMessage, RemoteError, UsageError
 from shoal.identity import verify_signed
-from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
 from shoal.identity.topics.cid import cid_of
+from shoal.identity.topics.descriptor_codec import decode_descriptor, encode_descriptor
 from shoal.identity.topics.descriptors import (
     Descriptor,
     EventDescriptor,
@@ -20,7 +20,7 @@ from shoal.identity.topics.descriptors import (
     new_meta_topic,
     new_topic,
 )
-from shoal.identity.topics.signing import (
+from shoal.identity.topics.event_signatures import (
     claims,
     core_cid,
     publish_event,

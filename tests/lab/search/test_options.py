@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.lab.scenario import parse_scenario
-from shoal.lab.search.options import MatchOptions
+from shoal_lab.experiments.search.options import MatchOptions
+from shoal_lab.scenarios.scenario import parse_scenario
 
 
 def parse(**options: object) -> MatchOptions:

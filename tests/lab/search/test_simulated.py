@@ -8,19 +8,16 @@ import msgspec
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.runner import run_scenario
-from shoal.lab.scenario import NetworkSettings, Scenario, load_scenario
-from shoal.lab.search.churn import Churn
-from shoal.lab.search.grown import GrownNetwork, is_near
-from shoal.lab.search.load import Asked, Load
-from shoal.lab.search.looking import Looking
-from shoal.lab.search.moments import Moments, count_found, shape_of
-from shoal.lab.search.options import ChurnOptions
-from shoal.lab.search.probes import Probes, hop_time_s
-from shoal.lab.search.rounds import Rounds
 from shoal.protocols.search.messages import Totals
 from shoal.sim.simulation import SimulationFailure
+from shoal_lab.experiments.search.measurement import Rounds
+from shoal_lab.experiments.search.network import GrownNetwork, is_near
+from shoal_lab.experiments.search.options import ChurnOptions
+from shoal_lab.experiments.search.probes import Looking, Probes, hop_time_s
+from shoal_lab.experiments.search.survey import Moments, count_found, shape_of
+from shoal_lab.experiments.search.workload import Asked, Churn, Load
+from shoal_lab.runs.runner import run_scenario
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario, find_scenario, load_scenario
 
 NODES = 40
 HOP_MS = 50.0
@@ -47,7 +44,7 @@ def test_one_that_does_not_grow_is_a_failure_with_its_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Else a sweep would end with it."""
-    monkeypatch.setattr("shoal.lab.search.grown.GROWN_S_MAX", 1.0)
+    monkeypatch.setattr("shoal_lab.experiments.search.network.GROWN_S_MAX", 1.0)
     scenario = load_scenario(find_scenario("search-match"), ["nodes=20", "options.locations=3"])
     with pytest.raises(SimulationFailure, match=r"(?s)seed 4.* know the size .*replay: .*search"):
         run_scenario(scenario, seed=4)

@@ -9,15 +9,13 @@ import pyarrow.compute as pc
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.lab.kinds import RunRequest, find_kind
-from shoal.lab.scenario import NetworkSettings, Scenario, WorkloadSettings
-from shoal.lab.topics.experiment import TopicsExperiment
-from shoal.lab.topics.figures import TopicsFigures
-from shoal.lab.topics.flood_network import FloodsubNetwork
-from shoal.lab.topics.options import TopicsOptions
-from shoal.lab.topics.records import topic_events
-from shoal.lab.topics.summary import topics_line, topics_rows
 from shoal.sim.faults import Bandwidth, ServiceTime
+from shoal_lab.experiments.topics.experiment import TopicsExperiment, topic_events
+from shoal_lab.experiments.topics.figures import TopicsFigures, topics_line, topics_rows
+from shoal_lab.experiments.topics.systems import FloodsubNetwork
+from shoal_lab.experiments.topics.workload_network import TopicsOptions
+from shoal_lab.scenarios.experiment_kinds import RunRequest, find_kind
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario, WorkloadSettings
 
 NODES, EVENTS = 24, 100
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.errors import MalformedMessage
-from shoal.base.ids import NodeId, node_id
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact, NodeId, node_id
 from shoal.kernel.effects import Effect, Notify, OpenLink, Send
 from shoal.kernel.inputs import CommandIssued, LinkClosed, LinkOpened, MessageReceived
-from shoal.lab.topics.floodsub import (
+from shoal_lab.baselines.floodsub import (
     PURPOSE,
     SEEN_NS,
     Connect,

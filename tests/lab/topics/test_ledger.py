@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.lab.topics.ledger import Ledger, event_of, payload_of
-from shoal.lab.topics.workload import EventPlan, TopicPlan, Workload
+from shoal_lab.experiments.topics.ledger import Ledger, event_of, payload_of
+from shoal_lab.experiments.topics.workload import EventPlan, TopicPlan, Workload
 
 READERS = (0, 1, 2)
 WORKLOAD = Workload(

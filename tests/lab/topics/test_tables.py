@@ -12,12 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.lab.catalogue import find_scenario
-from shoal.lab.run_files import run_name
-from shoal.lab.scenario import load_scenario
-from shoal.lab.topics.experiment import TopicsExperiment
-from shoal.lab.topics.options import TopicsOptions, pin_workload
-from shoal.lab.topics.tables import COLUMNS, load_workload
+from shoal_lab.experiments.topics.experiment import TopicsExperiment
+from shoal_lab.experiments.topics.workload import COLUMNS, load_workload
+from shoal_lab.experiments.topics.workload_network import TopicsOptions, pin_workload
+from shoal_lab.runs.run_files import run_name
+from shoal_lab.scenarios.scenario import find_scenario, load_scenario
 
 NODES, EVENTS = 12, 40
 

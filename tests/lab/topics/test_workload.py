@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from shoal.base.errors import ConfigError
-from shoal.lab.topics.workload import EVENTS, Workload, events_per_topic, make_workload
+from shoal_lab.experiments.topics.workload import EVENTS, Workload, events_per_topic, make_workload
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shoal.base.ids import NodeId
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact, NodeId
 from shoal.kernel.effects import Effect, OpenLink, Send, SetTimer
 from shoal.kernel.records import Rejected
-from shoal.protocols.dht.calls import CALLS, SLOW, Calls
 from shoal.protocols.dht.config import DhtConfig
 from shoal.protocols.dht.messages import Nodes, Ping, Pong
+from shoal.protocols.dht.request_tracker import CALLS, SLOW, Calls
 from tests.support.dht import contact
 
 CONFIG = DhtConfig(call_timeout_ns=10, slow_ns=6)

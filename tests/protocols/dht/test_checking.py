@@ -9,9 +9,10 @@ from shoal.base.ids import NodeId
 from shoal.identity import PrivateKey, SeededEntropy, verify_signed
 from shoal.kernel.effects import Effect, Verify
 from shoal.kernel.inputs import Verified
-from shoal.protocols.dht.checking import Checking, Judged
 from shoal.protocols.dht.config import DhtConfig
 from shoal.protocols.dht.validators import (
+    Checking,
+    Judged,
     content_key,
     judge_any,
     judge_content,

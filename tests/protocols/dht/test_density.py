@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact
 from shoal.protocols.dht.config import DhtConfig
-from shoal.protocols.dht.density import Density
-from shoal.protocols.dht.ids import SPACE, DhtId, common_bits
-from shoal.protocols.dht.table import RoutingTable
+from shoal.protocols.dht.key_space import SPACE, DhtId, common_bits
+from shoal.protocols.dht.routing_table import RoutingTable
+from shoal.protocols.dht.survey import Density
 from tests.support.dht import ME, contact
 
 CONFIG = DhtConfig()

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocols.dht.ids import (
+from shoal.protocols.dht.key_space import (
     ID_BITS,
     SPACE,
     DhtId,

@@ -7,12 +7,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.base.ids import NodeId
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact, NodeId
 from shoal.protocols.dht.config import DhtConfig
-from shoal.protocols.dht.ids import SPACE, DhtId, id_of_node
+from shoal.protocols.dht.key_space import SPACE, DhtId, id_of_node
 from shoal.protocols.dht.lookup import Lookup
-from shoal.protocols.dht.table import RoutingTable
+from shoal.protocols.dht.routing_table import RoutingTable
 from tests.support.dht import ME, contact
 from tests.support.machines import peer_id
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from shoal.protocols.dht.config import DhtConfig
-from shoal.protocols.dht.lost import LOST_MAX, Lost
-from shoal.protocols.dht.table import RoutingTable
+from shoal.protocols.dht.maintenance import LOST_MAX, Lost
+from shoal.protocols.dht.routing_table import RoutingTable
 from tests.support.dht import ME, sharing
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.errors import ConfigError, UsageError
+from shoal.base.ids import Contact
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Send
 from shoal.kernel.inputs import MessageReceived
 from shoal.kernel.records import LookupDone
 from shoal.protocols.dht.commands import DhtReady, Find, FindDone, Get, GetDone, Put, PutDone
 from shoal.protocols.dht.config import HOUR_NS, VALUE_BYTES_MAX, DhtConfig
-from shoal.protocols.dht.ids import SPACE, DhtId, id_of_key, id_of_node, wire_of_id
+from shoal.protocols.dht.key_space import SPACE, DhtId, id_of_key, id_of_node, wire_of_id
 from shoal.protocols.dht.messages import (
     FindNode,
     FindValue,
@@ -24,7 +24,7 @@ from shoal.protocols.dht.messages import (
     Values,
     ValueStored,
 )
-from shoal.protocols.dht.puts import store_tokens
+from shoal.protocols.dht.put_and_get import store_tokens
 from shoal.protocols.dht.validators import content_key, sign_record
 from tests.support.dht import ME, DhtBench, contact
 from tests.support.machines import peer_id

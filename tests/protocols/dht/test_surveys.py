@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import Random
 
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact
 from shoal.protocols.dht.config import DhtConfig
-from shoal.protocols.dht.ids import SPACE, DhtId, id_of_node
+from shoal.protocols.dht.key_space import SPACE, DhtId, id_of_node
 from shoal.protocols.dht.lookup import Lookup
-from shoal.protocols.dht.surveys import Surveys
+from shoal.protocols.dht.survey import Surveys
 from tests.support.dht import ME, contact
 
 K = 4

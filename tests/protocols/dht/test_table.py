@@ -6,13 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import S_NS
-from shoal.kernel.contact import Contact
 from shoal.protocols.dht.config import DhtConfig
-from shoal.protocols.dht.ids import SPACE, DhtId, id_of_node
-from shoal.protocols.dht.prefixes import prefixes_of
-from shoal.protocols.dht.table import RoutingTable
+from shoal.protocols.dht.key_space import SPACE, DhtId, id_of_node
+from shoal.protocols.dht.routing_table import RoutingTable, prefixes_of
 from tests.support.dht import ME, contact, sharing
 from tests.support.machines import peer_id
 

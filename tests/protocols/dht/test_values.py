@@ -8,10 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
-from shoal.protocols.dht.checking import Judged
 from shoal.protocols.dht.config import VALUE_OVERHEAD_BYTES, VALUES_MAX, DhtConfig
-from shoal.protocols.dht.ids import id_of_key, id_of_node
-from shoal.protocols.dht.values import FULL, OLDER, ValueStore
+from shoal.protocols.dht.key_space import id_of_key, id_of_node
+from shoal.protocols.dht.validators import Judged
+from shoal.protocols.dht.value_store import FULL, OLDER, ValueStore
 from tests.support.dht import ME
 from tests.support.machines import peer_id
 

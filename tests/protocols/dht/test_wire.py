@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
-from shoal.identity.topics.limits import BLOCK_BYTES_MAX
-from shoal.kernel.codec import DHT
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact
+from shoal.identity.topics.cid import BLOCK_BYTES_MAX
+from shoal.kernel.machine import DHT
 from shoal.protocols.dht.config import (
     FRAME_BYTES_MAX,
     KEY_BYTES_MAX,
@@ -20,7 +20,7 @@ from shoal.protocols.dht.config import (
     VALUES_MAX,
     K,
 )
-from shoal.protocols.dht.ids import ID_BYTES
+from shoal.protocols.dht.key_space import ID_BYTES
 from shoal.protocols.dht.messages import (
     ANSWERS,
     QUESTIONS,

@@ -7,7 +7,12 @@ from random import Random
 
 import pytest
 
-from shoal.protocols.search.belief import BOOTSTRAPS_MAX, Bootstraps, bounded, is_plausible
+from shoal.protocols.search.measuring.plausibility import (
+    BOOTSTRAPS_MAX,
+    Bootstraps,
+    bounded,
+    is_plausible,
+)
 from shoal.protocols.search.messages import Ping, Totals
 
 

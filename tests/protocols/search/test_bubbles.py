@@ -7,22 +7,21 @@ from random import Random
 
 import pytest
 
+from shoal.base.containers import RateLimit
 from shoal.base.errors import UsageError
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import verify_signed
 from shoal.kernel.effects import Effect
-from shoal.kernel.rate_limit import RateLimit
-from shoal.protocols.search.bubbles import Bubbles
-from shoal.protocols.search.casts import tokens_of
+from shoal.protocols.search.bubbles.bubble_relay import tokens_of
+from shoal.protocols.search.bubbles.bubble_size import certainty_of, confidence_of, threshold
+from shoal.protocols.search.bubbles.data_density import Spread
+from shoal.protocols.search.bubbles.own_bubbles import Bubbles
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.document_space import DocumentSpace
-from shoal.protocols.search.documents import DOCUMENTS
-from shoal.protocols.search.holdings import MANAGED_LEASE_NS
+from shoal.protocols.search.documents.document import DOCUMENTS
+from shoal.protocols.search.documents.document_store import MANAGED_LEASE_NS
 from shoal.protocols.search.messages import BubbleCast, Totals
 from shoal.protocols.search.payloads import BubbleType, Search, decode_payload
-from shoal.protocols.search.sizes import certainty_of, confidence_of, threshold
-from shoal.protocols.search.spaces import Columns
-from shoal.protocols.search.spread import Spread
+from shoal.protocols.search.spaces import Columns, DocumentSpace
 from tests.support.bubbles import TOTALS
 from tests.support.circle import Peer
 

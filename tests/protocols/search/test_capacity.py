@@ -6,18 +6,18 @@ import pytest
 
 from shoal.base.errors import ConfigError
 from shoal.base.units import KIB, S_NS
-from shoal.protocols.search.capacity import (
-    CONGESTED_NS,
+from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.upload_limit import (
     IDLE_BELOW,
     IDLE_NS,
+    SHED_AFTER_NS,
     Capacity,
     locations_for,
 )
-from shoal.protocols.search.config import SearchConfig
 from tests.support.circle import CircleBench, Peer
 
 BEAT_NS = 5 * S_NS
-CONGESTED_BEATS, IDLE_BEATS = CONGESTED_NS // BEAT_NS, IDLE_NS // BEAT_NS
+CONGESTED_BEATS, IDLE_BEATS = SHED_AFTER_NS // BEAT_NS, IDLE_NS // BEAT_NS
 
 
 @pytest.mark.parametrize(

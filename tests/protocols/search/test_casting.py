@@ -11,7 +11,7 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
-from shoal.protocols.search.casting import Candidate, Division, Part, divide, permuted
+from shoal.protocols.search.bubbles.bubble_split import Candidate, Division, Part, divide, permuted
 
 ME = NodeId(bytes(20))
 

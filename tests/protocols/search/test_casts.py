@@ -11,12 +11,12 @@ import pytest
 from shoal.base.units import KIB, S_NS
 from shoal.kernel.effects import Send
 from shoal.kernel.inputs import SendQueueHigh, SendQueueLow
+from shoal.protocols.search.bubbles.bubble_size import size_limit
+from shoal.protocols.search.bubbles.seen_bubbles import COLLISIONS_MAX
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.document_space import DocumentSpace
 from shoal.protocols.search.messages import BubbleCast, ClientHello, EdgeClosed, EdgeName
 from shoal.protocols.search.payloads import Search
-from shoal.protocols.search.seen import COLLISIONS_MAX
-from shoal.protocols.search.sizes import size_limit
+from shoal.protocols.search.spaces import DocumentSpace
 from tests.support.bubbles import TOTALS, BubbleBench, a_cast
 from tests.support.circle import Peer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shoal.kernel.effects import Effect, Verify
 from shoal.kernel.inputs import Verified
-from shoal.protocols.search.checks import REMEMBERED_MAX, Checks
+from shoal.protocols.search.signature_checks import REMEMBERED_MAX, Checks
 from tests.support.circle import Peer
 
 ANN = Peer(1)

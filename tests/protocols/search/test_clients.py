@@ -10,8 +10,7 @@ import pytest
 from shoal.base.units import S_NS
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.records import Rejected
-from shoal.protocols.search.addresses import AddressRecord
-from shoal.protocols.search.clients import (
+from shoal.protocols.search.circle.clients import (
     HELLO_BEATS,
     MISSED_MAX,
     REDIRECTED_MAX,
@@ -19,6 +18,7 @@ from shoal.protocols.search.clients import (
 )
 from shoal.protocols.search.commands import FindDocuments, Found, Joined, Leave, Left
 from shoal.protocols.search.config import SearchConfig
+from shoal.protocols.search.machine import SearchNode
 from shoal.protocols.search.messages import (
     BubbleCast,
     ClientDeny,
@@ -28,8 +28,8 @@ from shoal.protocols.search.messages import (
     Match,
     Totals,
 )
-from shoal.protocols.search.node import SearchNode
 from shoal.protocols.search.payloads import Hit, Search, encode_item
+from shoal.protocols.search.signed_records import AddressRecord
 from tests.support.bubbles import TOTALS, BubbleBench, a_cast
 from tests.support.circle import BEAT_S, ME, CircleBench, Peer
 from tests.support.documents import a_document

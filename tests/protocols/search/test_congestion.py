@@ -8,13 +8,6 @@ import pytest
 
 from shoal.base.errors import ConfigError
 from shoal.base.units import S_NS
-from shoal.protocols.search.congestion import (
-    BUBBLES,
-    Throttle,
-    has_room,
-    priority_of,
-    window_ns,
-)
 from shoal.protocols.search.messages import (
     BreakEdge,
     Cancel,
@@ -25,6 +18,7 @@ from shoal.protocols.search.messages import (
     Totals,
     UserEnd,
 )
+from shoal.protocols.search.upload_limit import BUBBLES, Throttle, has_room, priority_of, window_ns
 
 EDGE = EdgeName(1, 2, True)
 

@@ -13,7 +13,7 @@ from shoal.base.errors import MalformedMessage, UsageError
 from shoal.base.ids import INT63_MAX
 from shoal.base.units import MS_NS
 from shoal.identity import SIGNATURE_BYTES, PrivateKey, SeededEntropy, verify_signed
-from shoal.protocols.search.documents import (
+from shoal.protocols.search.documents.document import (
     CONTENT_BYTES_MAX,
     DOCUMENT_BYTES_MAX,
     NAME_CHARS_MAX,

@@ -10,8 +10,9 @@ from random import Random
 import pytest
 
 from shoal.base.units import MS_NS, S_NS
-from shoal.protocols.search.documents import DOCUMENTS, LIFE_NS_MAX, Document
-from shoal.protocols.search.durable import (
+from shoal.protocols.search.documents.document import DOCUMENTS, LIFE_NS_MAX, Document
+from shoal.protocols.search.documents.document_store import Holdings, Verdict
+from shoal.protocols.search.documents.durable_documents import (
     ANSWERS_NS,
     CHURN_NS,
     OUTDATED_CASTS,
@@ -22,7 +23,6 @@ from shoal.protocols.search.durable import (
     Durable,
     Sizes,
 )
-from shoal.protocols.search.holdings import Holdings, Verdict
 from tests.support.documents import ALICE, SPACES, a_document
 from tests.support.machines import peer_id
 

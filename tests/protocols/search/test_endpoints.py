@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.protocols.search.wire.endpoints import NOWHERE, endpoint_of
+from shoal.protocols.search.wire import NOWHERE, endpoint_of
 
 
 @pytest.mark.parametrize(

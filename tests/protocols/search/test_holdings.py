@@ -9,17 +9,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey
-from shoal.kernel.wall import WallClock
-from shoal.protocols.search.documents import LIFE_NS_MAX, Document, document_id
-from shoal.protocols.search.holdings import (
+from shoal.kernel.wall_clock import WallClock
+from shoal.protocols.search.documents.document import LIFE_NS_MAX, Document, document_id
+from shoal.protocols.search.documents.document_store import (
     EVICTIONS_MAX,
     MANAGED_LEASE_NS,
     MANAGED_REFRESH_NS,
     Holdings,
     Verdict,
+    footprint,
 )
 from shoal.protocols.search.queries.parser import parse
-from shoal.protocols.search.shelf import footprint
 from tests.support.documents import ALICE, BOB, EVE, LIFE_NS, SPACES, a_document
 
 SIZE = footprint(a_document(name="000"))

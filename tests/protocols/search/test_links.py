@@ -5,11 +5,21 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.errors import InvariantViolated
+from shoal.base.ids import Contact
 from shoal.base.units import S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CloseLink, Effect, OpenLink
-from shoal.protocols.search.links import USER, VISIT, WAITING_MAX, Links, Then, is_private
-from shoal.protocols.search.visits import CALLS_BURST, CALLS_NS, LEFT_ALONE_NS, Visits
+from shoal.protocols.search.links import (
+    CALLS_BURST,
+    CALLS_NS,
+    LEFT_ALONE_NS,
+    USER,
+    VISIT,
+    WAITING_MAX,
+    Links,
+    Then,
+    Visits,
+    is_private,
+)
 from tests.support.circle import Peer
 
 ANN, BEN = Peer(1), Peer(2)

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.protocols.search.limits import EXTRAS_MAX
-from shoal.protocols.search.measurement import ROUND_BEATS_MAX, WINDOW_MORE, Measurement
+from shoal.protocols.search.config import EXTRAS_MAX
+from shoal.protocols.search.measuring.measurement import ROUND_BEATS_MAX, WINDOW_MORE, Measurement
 from shoal.protocols.search.messages import Ping, Totals
 
 DEGREE = 4

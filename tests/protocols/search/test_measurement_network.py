@@ -8,7 +8,7 @@ from statistics import mean
 
 import pytest
 
-from shoal.protocols.search.measurement import Measurement
+from shoal.protocols.search.measuring.measurement import Measurement
 from shoal.protocols.search.messages import Ping, Totals
 
 LATENCY = 0.02  # of a beat: a tenth of a second

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from shoal.base.errors import UsageError
+from shoal.base.ids import Contact
 from shoal.base.units import S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import Notify, Send, SetTimer
 from shoal.kernel.inputs import CommandIssued, LinkFailed, Started, TimerFired
 from shoal.protocols.search.commands import Contribute, Joined, Leave, Left, Meet
-from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.limits import EXTRAS_MAX
+from shoal.protocols.search.config import EXTRAS_MAX, SearchConfig
 from shoal.protocols.search.links import EDGE
+from shoal.protocols.search.machine import PINGS_BURST, SearchNode
 from shoal.protocols.search.messages import (
     ClientRedirect,
     EdgeClosed,
@@ -24,8 +24,6 @@ from shoal.protocols.search.messages import (
     Ping,
     Totals,
 )
-from shoal.protocols.search.node import SearchNode
-from shoal.protocols.search.parts import PINGS_BURST
 from tests.support.bubbles import TOTALS, BubbleBench, a_cast
 from tests.support.circle import ME, CircleBench, Peer
 

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, OversizedMessage
 from shoal.base.ids import INT63_MAX
-from shoal.protocols.search.documents import DIGEST_BYTES, DOCUMENT_BYTES_MAX, DOCUMENT_ID_BYTES
-from shoal.protocols.search.limits import ITEM_BYTES_MAX, PAYLOAD_BYTES_MAX
+from shoal.protocols.search.config import ITEM_BYTES_MAX, PAYLOAD_BYTES_MAX, QUERY_CHARS_MAX
+from shoal.protocols.search.documents.document import (
+    DIGEST_BYTES,
+    DOCUMENT_BYTES_MAX,
+    DOCUMENT_ID_BYTES,
+)
 from shoal.protocols.search.payloads import (
     HITS_MAX,
     LOOKUPS_MAX,
@@ -36,7 +40,6 @@ from shoal.protocols.search.payloads import (
     encode_payload,
     type_of,
 )
-from shoal.protocols.search.queries.config import QUERY_CHARS_MAX
 from tests.strategies import node_ids
 from tests.support.machines import peer_id
 

@@ -9,13 +9,19 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.units import S_NS
 from shoal.kernel.effects import Send
+from shoal.protocols.search.bubbles.data_density import Spread
 from shoal.protocols.search.commands import DocumentPut, PutDocument
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.documents import DOCUMENTS, LIFE_NS_MAX, Document, Life, read_document
-from shoal.protocols.search.holdings import MANAGED_REFRESH_NS
+from shoal.protocols.search.documents.document import (
+    DOCUMENTS,
+    LIFE_NS_MAX,
+    Document,
+    Life,
+    read_document,
+)
+from shoal.protocols.search.documents.document_store import MANAGED_REFRESH_NS
 from shoal.protocols.search.payloads import BubbleType, Put, decode_payload
 from shoal.protocols.search.spaces import Columns
-from shoal.protocols.search.spread import Spread
 from tests.support.bubbles import BubbleBench
 
 HOUR_NS = 3600 * S_NS

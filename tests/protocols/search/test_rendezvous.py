@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.protocols.search.documents import LIFE_NS_MAX, Document
-from shoal.protocols.search.holdings import Holdings
+from shoal.protocols.search.documents.document import LIFE_NS_MAX, Document
+from shoal.protocols.search.documents.document_store import Holdings
 from shoal.protocols.search.messages import BubbleCast, Match
 from shoal.protocols.search.payloads import (
     NOTHING,

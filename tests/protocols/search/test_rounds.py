@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.protocols.search.limits import UINT32_MAX
-from shoal.protocols.search.rounds import is_newer, next_round
+from shoal.protocols.search.config import UINT32_MAX
+from shoal.protocols.search.measuring.measurement import is_newer, next_round
 
 
 def test_zero_is_never_used() -> None:

@@ -10,12 +10,11 @@ from shoal.base.ids import NodeId
 from shoal.base.units import KIB, S_NS
 from shoal.kernel.effects import Effect, OpenLink, Send
 from shoal.kernel.records import Rejected
-from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.limits import FRAME_BYTES_MAX, MATCH_ITEMS_MAX
+from shoal.protocols.search.bubbles.answer_routes import Routes
+from shoal.protocols.search.config import FRAME_BYTES_MAX, MATCH_ITEMS_MAX, SearchConfig
+from shoal.protocols.search.links import Visits
 from shoal.protocols.search.messages import Match
 from shoal.protocols.search.payloads import Hit, encode_item, item_key
-from shoal.protocols.search.routes import Routes
-from shoal.protocols.search.visits import Visits
 from tests.support.circle import Peer
 
 ORIGIN, ABOVE, BELOW = Peer(1), Peer(2), Peer(3)

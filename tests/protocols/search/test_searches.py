@@ -15,7 +15,7 @@ from shoal.protocols.search.commands import (
     SearchWidened,
     StopSearch,
 )
-from shoal.protocols.search.documents import Document
+from shoal.protocols.search.documents.document import Document
 from shoal.protocols.search.messages import Match
 from shoal.protocols.search.payloads import (
     NOTHING,

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.protocols.search.seen import Seen, Verdict
+from shoal.protocols.search.bubbles.seen_bubbles import Seen, Verdict
 
 LIFE_NS = 100
 A, B, C = b"a", b"b", b"c"

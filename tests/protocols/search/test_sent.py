@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shoal.base.units import S_NS
-from shoal.protocols.search.sent import AROUND_BYTES, Sent
+from shoal.protocols.search.bubbles.bubble_relay import AROUND_BYTES, Sent
 from tests.support.bubbles import a_cast
 from tests.support.circle import Peer
 

@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import RemoteError, UsageError
+from shoal.base.ids import Contact
 from shoal.identity import SIGNATURE_BYTES, PrivateKey, SeededEntropy, verify_signed
-from shoal.kernel.contact import Contact
-from shoal.protocols.search.addresses import sign_address
-from shoal.protocols.search.headers import BubbleHeader, bubble_id, sign_header
 from shoal.protocols.search.messages import BubbleCast, ClientHello
-from shoal.protocols.search.wire.codec import SearchCodec
+from shoal.protocols.search.signed_records import BubbleHeader, bubble_id, sign_address, sign_header
+from shoal.protocols.search.wire import SearchCodec
 from tests.support.search_messages import HEADER, HOME, KEY, PAYLOAD, RECORD
 
 OTHER_KEY = PrivateKey.generate(SeededEntropy("another"))

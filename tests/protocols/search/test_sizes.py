@@ -7,9 +7,7 @@ from math import ceil, exp, inf, nan, sqrt
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.protocols.search.limits import INT32_MAX
-from shoal.protocols.search.messages import Totals
-from shoal.protocols.search.sizes import (
+from shoal.protocols.search.bubbles.bubble_size import (
     BALANCE_MAX,
     CERTAINTY_MAX,
     LIMIT_UNKNOWN,
@@ -20,6 +18,8 @@ from shoal.protocols.search.sizes import (
     size_limit,
     threshold,
 )
+from shoal.protocols.search.config import INT32_MAX
+from shoal.protocols.search.messages import Totals
 
 
 def regular(nodes: float, degree: float) -> Totals:

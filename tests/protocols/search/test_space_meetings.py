@@ -8,6 +8,7 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.units import S_NS
+from shoal.protocols.search.bubbles.bubble_size import bubble_size, certainty_of, confidence_of
 from shoal.protocols.search.commands import (
     FindDocuments,
     Found,
@@ -17,9 +18,8 @@ from shoal.protocols.search.commands import (
     Seen,
     WatchDocuments,
 )
-from shoal.protocols.search.headers import sign_header
+from shoal.protocols.search.machine import SearchNode
 from shoal.protocols.search.messages import BubbleCast, Match, Totals
-from shoal.protocols.search.node import SearchNode
 from shoal.protocols.search.payloads import (
     BubbleType,
     Hit,
@@ -34,7 +34,7 @@ from shoal.protocols.search.payloads import (
     type_of,
 )
 from shoal.protocols.search.rendezvous import NO_BUBBLE
-from shoal.protocols.search.sizes import bubble_size, certainty_of, confidence_of
+from shoal.protocols.search.signed_records import sign_header
 from shoal.protocols.search.spaces import Columns, kind_of
 from tests.support.bubbles import TOTALS, BubbleBench, a_cast
 from tests.support.circle import Peer

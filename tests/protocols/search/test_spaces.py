@@ -9,11 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
-from shoal.protocols.search.document_space import DocumentSpace
-from shoal.protocols.search.limits import INT32_MAX
-from shoal.protocols.search.matched_space import MatchedSpace
+from shoal.protocols.search.config import INT32_MAX
 from shoal.protocols.search.payloads import QUESTION_BYTES_MAX, BubbleType
-from shoal.protocols.search.spaces import SPACES_MAX, Spaces, first_type, kind_of
+from shoal.protocols.search.spaces import (
+    SPACES_MAX,
+    DocumentSpace,
+    MatchedSpace,
+    Spaces,
+    first_type,
+    kind_of,
+)
 from tests.support.documents import a_document
 from tests.support.spaces import REACH, Near, line
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.units import S_NS
-from shoal.protocols.search.holdings import MANAGED_LEASE_NS
+from shoal.protocols.search.bubbles.data_density import Spread
+from shoal.protocols.search.documents.document_store import MANAGED_LEASE_NS
 from shoal.protocols.search.spaces import Columns
-from shoal.protocols.search.spread import Spread
 
 DOCUMENTS, GEO = Columns(""), Columns("geo")
 

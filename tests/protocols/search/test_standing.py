@@ -7,8 +7,8 @@ from random import Random
 import pytest
 
 from shoal.base.errors import UsageError
+from shoal.base.ids import Contact
 from shoal.base.units import MS_NS, S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.fake_host import FakeHost
 from shoal.protocols.search.commands import (
     Found,
@@ -19,9 +19,9 @@ from shoal.protocols.search.commands import (
     WatchDocuments,
 )
 from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.documents import Document
+from shoal.protocols.search.documents.document import Document
+from shoal.protocols.search.machine import SearchNode
 from shoal.protocols.search.messages import Match, Totals
-from shoal.protocols.search.node import SearchNode
 from shoal.protocols.search.payloads import (
     BubbleType,
     Hit,
@@ -32,7 +32,7 @@ from shoal.protocols.search.payloads import (
     encode_item,
 )
 from shoal.protocols.search.rendezvous import NO_BUBBLE
-from shoal.protocols.search.watches import OWNER_WATCHES_MAX
+from shoal.protocols.search.watches.stored_watches import OWNER_WATCHES_MAX
 from tests.support.bubbles import TOTALS, BubbleBench
 from tests.support.circle import ME, Peer
 from tests.support.documents import a_document

@@ -9,8 +9,6 @@ import pytest
 from shoal.base.errors import MalformedMessage, UsageError
 from shoal.base.ids import NodeId
 from shoal.identity import SIGNATURE_BYTES
-from shoal.protocols.search.addresses import AddressRecord
-from shoal.protocols.search.headers import BubbleHeader
 from shoal.protocols.search.messages import (
     BreakEdge,
     BubbleCast,
@@ -36,9 +34,8 @@ from shoal.protocols.search.messages import (
     UserEnd,
     UserRefuse,
 )
-from shoal.protocols.search.wire.codec import SearchCodec
-from shoal.protocols.search.wire.codes import Code
-from shoal.protocols.search.wire.tables import (
+from shoal.protocols.search.signed_records import AddressRecord, BubbleHeader
+from shoal.protocols.search.wire import (
     BREAK_EDGE,
     BUBBLE_CAST,
     CANCEL,
@@ -49,10 +46,12 @@ from shoal.protocols.search.wire.tables import (
     SLAVE_HELLO,
     SPLIT_EDGE,
     BubbleCastFields,
+    Code,
     MasterHelloFields,
     NoFields,
     PingFields,
     RemoteFields,
+    SearchCodec,
     SlaveHelloFields,
     SplitEdgeFields,
     Table,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.protocols.search.traffic import BALANCE_BOUND, SMOOTH, Traffic, balance_of
+from shoal.protocols.search.bubbles.data_density import BALANCE_BOUND, SMOOTH, Traffic, balance_of
 
 
 def test_rates_are_bytes_a_second_and_follow_slowly() -> None:

@@ -6,7 +6,7 @@ from shoal.base.units import S_NS
 from shoal.kernel.effects import CancelTimer, Effect, Send, SetTimer
 from shoal.protocols.search.config import SearchConfig
 from shoal.protocols.search.messages import Cancel, Match, UserData
-from shoal.protocols.search.uplink import AROUND_BYTES, UPLINK, Uplink
+from shoal.protocols.search.upload_limit import AROUND_BYTES, UPLINK, Uplink
 from tests.support.bubbles import a_cast
 from tests.support.circle import Peer
 from tests.support.search_messages import EDGE

@@ -19,8 +19,7 @@ from shoal.protocols.search.commands import (
     UserReceived,
     UserRefused,
 )
-from shoal.protocols.search.config import SearchConfig
-from shoal.protocols.search.limits import USER_DATA_BYTES_MAX
+from shoal.protocols.search.config import USER_DATA_BYTES_MAX, SearchConfig
 from shoal.protocols.search.messages import (
     UserAccept,
     UserConnect,

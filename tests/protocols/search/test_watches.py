@@ -12,13 +12,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from shoal.base.errors import UsageError
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import PrivateKey
-from shoal.protocols.search.addresses import AddressRecord, sign_address
 from shoal.protocols.search.payloads import Watch
-from shoal.protocols.search.queries.documents import document_of
+from shoal.protocols.search.queries.document_view import document_of
 from shoal.protocols.search.queries.matching import matches
 from shoal.protocols.search.queries.parser import parse
-from shoal.protocols.search.watch_filter import WatchFilter
-from shoal.protocols.search.watches import (
+from shoal.protocols.search.signed_records import AddressRecord, sign_address
+from shoal.protocols.search.watches.stored_watches import (
     CANCELLED_NS,
     CHANGED,
     EXPIRED,
@@ -29,6 +28,7 @@ from shoal.protocols.search.watches import (
     WATCH_NS_MAX,
     Watches,
 )
+from shoal.protocols.search.watches.watch_filter import WatchFilter
 from tests.support.documents import ALICE, BOB, EVE, SPACES, a_document
 
 HALF_HOUR_NS = 1800 * S_NS

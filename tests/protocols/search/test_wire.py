@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, UsageError
-from shoal.base.ids import NodeId
-from shoal.kernel.codec import SEARCH, Codec
-from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX
-from shoal.protocols.search.addresses import AddressRecord
-from shoal.protocols.search.limits import (
+from shoal.base.ids import ADDRESS_CHARS_MAX, ADDRESSES_MAX, NodeId
+from shoal.kernel.machine import SEARCH, Codec
+from shoal.protocols.search.config import (
     EXTRA_NAME_CHARS_MAX,
     EXTRAS_MAX,
     FRAME_BYTES_MAX,
@@ -48,7 +46,8 @@ from shoal.protocols.search.messages import (
     UserData,
     UserRefuse,
 )
-from shoal.protocols.search.wire.codec import SearchCodec
+from shoal.protocols.search.signed_records import AddressRecord
+from shoal.protocols.search.wire import SearchCodec
 from shoal.transport.port import TransportLimits
 from tests.support.search_messages import (
     EDGE,

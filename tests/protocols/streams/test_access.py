@@ -13,12 +13,10 @@ from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.effects import CheckAccess, Effect, Send, SetTimer, Verify
 from shoal.kernel.inputs import AccessChanged, AccessChecked
 from shoal.kernel.records import Delivered, ReceivedAgain, ReceivedFirst, Rejected
-from shoal.protocols.streams.access import AccessTable
-from shoal.protocols.streams.channel import Channel
 from shoal.protocols.streams.config import PENDING_BYTES_MIN, AccessConfig, NodeConfig
-from shoal.protocols.streams.flooding import Flooding
+from shoal.protocols.streams.delivery.flooding import Channel, Flooding
 from shoal.protocols.streams.messages import Flood
-from shoal.protocols.streams.publishers import ACCESS
+from shoal.protocols.streams.permissions import ACCESS, AccessTable
 from tests.support.streams import (
     ALICE,
     BOB,

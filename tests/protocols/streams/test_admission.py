@@ -12,7 +12,6 @@ from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.effects import CheckAccess, CloseLink, Effect, Notify, Send, SetTimer
 from shoal.kernel.inputs import AccessChanged, AccessChecked, Started
 from shoal.kernel.records import MemberChanged
-from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.commands import JoinStream, StreamRefused
 from shoal.protocols.streams.config import AccessConfig, NodeConfig, TrackerConfig
 from shoal.protocols.streams.messages import (
@@ -22,8 +21,9 @@ from shoal.protocols.streams.messages import (
     JoinRefused,
     StorageNodes,
 )
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.tracker import MEMBER, Tracker
+from shoal.protocols.streams.permissions import AccessTable
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import MEMBER, Tracker
 from tests.support.streams import (
     ALICE,
     BOB,

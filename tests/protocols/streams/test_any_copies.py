@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from shoal.base.ids import MessageId, NodeId
 from shoal.base.units import KIB, MS_NS
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import Effect, Notify, PauseReading, ResumeReading, Verify
 from shoal.kernel.records import Delivered, Equivocation, ReceivedFirst
 from shoal.protocols.streams.config import NodeConfig

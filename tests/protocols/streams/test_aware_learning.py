@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shoal.base.ids import NodeId
-from shoal.protocols.streams.topology import LinkChanges
+from shoal.protocols.streams.topology.policy import LinkChanges
 from tests.protocols.streams.test_topology_policy import assert_regular, is_connected
 from tests.support.learning import Learning, over_aws, shortest_ms
 

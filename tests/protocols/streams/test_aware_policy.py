@@ -12,7 +12,8 @@ from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS, US_NS
-from shoal.protocols.streams.aware_policy import (
+from shoal.protocols.streams.config import PROBES_MAX, RTT_US_MAX
+from shoal.protocols.streams.topology.aware_policy import (
     FIRST_PROBES,
     KEPT_ONE_IN,
     KEPT_SPARE,
@@ -23,8 +24,7 @@ from shoal.protocols.streams.aware_policy import (
     SWAPS_PER_MINUTE,
     AwarePolicy,
 )
-from shoal.protocols.streams.config import PROBES_MAX, RTT_US_MAX
-from shoal.protocols.streams.topology import Improvement, LinkChanges, Pair, TopologyPolicy
+from shoal.protocols.streams.topology.policy import Improvement, LinkChanges, Pair, TopologyPolicy
 from tests.protocols.streams.test_topology_policy import (
     PolicyMachine,
     assert_regular,

@@ -10,12 +10,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from shoal.base.ids import PARTITIONS_MAX, MessageId, NodeId
 from shoal.base.units import MS_NS
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.chains import SEARCH_NS, ChainState, ChainTable
+from shoal.identity.message_body import Position
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector, Number
-from shoal.protocols.streams.ordering import ChainOrder, Delivery
-from shoal.protocols.streams.placed import Chain, PlacedMessage
+from shoal.protocols.streams.delivery.chain_table import (
+    SEARCH_NS,
+    ChainOrder,
+    ChainState,
+    ChainTable,
+    Delivery,
+    DuplicateDetector,
+)
+from shoal.protocols.streams.signed_message import BEGINNING, Chain, Number, PlacedMessage
 from tests.support.streams import ALICE, BOB, CAROL, NOW_MS, NOW_NS, message_id, node, placed
 
 SMALL = NodeConfig(

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.ids import NodeId, node_id
-from shoal.protocols.streams.connectivity import reconnect
-from shoal.protocols.streams.graph import Graph
+from shoal.protocols.streams.topology.graph import Graph, reconnect
 
 
 def node(number: int) -> NodeId:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.protocols.streams.copies import TURN_BYTES, TURN_NS, Copies
-from shoal.protocols.streams.placed import PlacedMessage
+from shoal.protocols.streams.delivery.replay_buffer import TURN_BYTES, TURN_NS, Copies
+from shoal.protocols.streams.signed_message import PlacedMessage
 from tests.support.streams import NOW_NS, message_id, placed
 
 

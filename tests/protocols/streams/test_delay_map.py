@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.protocols.streams.delay_map import CAPACITY_MIN, NEARER_MAX, NEARER_MS, DelayMap
-from shoal.protocols.streams.round_trips import Slots
+from shoal.protocols.streams.topology.delay_map import CAPACITY_MIN, NEARER_MAX, NEARER_MS, DelayMap
+from shoal.protocols.streams.topology.delay_reports import Slots
 from tests.support.learning import Matrix, Word
 
 COUNT = 60

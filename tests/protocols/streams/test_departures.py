@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.base.ids import StreamId
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact, StreamId
 from shoal.kernel.effects import CloseLink, OpenLink, Send, SetTimer
 from shoal.kernel.records import MemberChanged
 from shoal.protocols.streams.config import TrackerConfig

@@ -7,7 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocols.streams.duplicates import BEGINNING, DuplicateDetector, Number
+from shoal.protocols.streams.delivery.chain_table import DuplicateDetector
+from shoal.protocols.streams.signed_message import BEGINNING, Number
 
 # A small grid of positions, on which the model can name every one: sequence numbers 0..3 within
 # each of 12 timestamps.

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from shoal.base.ids import NodeId
 from shoal.base.units import KIB
-from shoal.identity.stream_message import Body, Position, decode_body
+from shoal.identity.message_body import Body, Position, decode_body
 from shoal.kernel.effects import Effect, Notify, Send, Verify
 from shoal.kernel.records import Delivered, Equivocation, ReceivedAgain, Rejected
 from shoal.protocols.streams.commands import EquivocationSeen, Publish
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.delivery.replay_buffer import RecentMessages
 from shoal.protocols.streams.messages import Flood
-from shoal.protocols.streams.recent import RecentMessages
 from tests.support.streams import (
     ALICE,
     BOB,

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scipy.sparse.csgraph import dijkstra
 
 from shoal.base.ids import NodeId
-from shoal.protocols.streams import delay_graph as module
-from shoal.protocols.streams.estimate import Estimate, estimate_delays
-from shoal.protocols.streams.link_delay import LinkDelay
 from shoal.protocols.streams.messages import Rtt
-from shoal.protocols.streams.topology import Pair, pair_of
+from shoal.protocols.streams.topology.policy import Pair, pair_of
+from shoal.protocols.streams.tracker import delay_estimate as module
+from shoal.protocols.streams.tracker.delay_estimate import Estimate, estimate_delays
+from shoal.protocols.streams.tracker.stream_record import LinkDelay
 from tests.support.streams import ALICE, BOB, CAROL, node
 
 NODES = [node(number) for number in range(100, 108)]

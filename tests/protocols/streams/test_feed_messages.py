@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from shoal.base.ids import NodeId
 from shoal.base.units import KIB, MS_NS, S_NS, US_NS
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import Effect, Send, Verify
 from shoal.kernel.records import ReceivedAgain, ReceivedFirst, Rejected, Sent
 from shoal.protocols.streams.commands import JoinStream, LeaveStream, Publish
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.feeds import LATE_IN_A_ROW
-from shoal.protocols.streams.flooding import LOOKED_THROUGH
+from shoal.protocols.streams.delivery.chain_feeds import LATE_IN_A_ROW
+from shoal.protocols.streams.delivery.flooding import LOOKED_THROUGH
+from shoal.protocols.streams.delivery.gap_repair import WANTS_BURST_KIB
+from shoal.protocols.streams.member.stream_node import StreamNode
 from shoal.protocols.streams.messages import (
     Announce,
     Feed,
@@ -20,8 +22,6 @@ from shoal.protocols.streams.messages import (
     Heads,
     Want,
 )
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.repair import WANTS_BURST_KIB
 from tests.support.streams import (
     ALICE,
     BOB,

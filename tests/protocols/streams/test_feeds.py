@@ -12,10 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from shoal.base.ids import NodeId
 from shoal.base.units import S_NS
 from shoal.kernel.effects import Effect
-from shoal.protocols.streams import feeds as module
 from shoal.protocols.streams.config import HEADS_MAX
-from shoal.protocols.streams.duplicates import Number
-from shoal.protocols.streams.feeds import (
+from shoal.protocols.streams.delivery import chain_feeds as module
+from shoal.protocols.streams.delivery.chain_feeds import (
     ANSWER_NS,
     COUNTED_MAX,
     IGNORED,
@@ -25,7 +24,7 @@ from shoal.protocols.streams.feeds import (
     Feeds,
 )
 from shoal.protocols.streams.messages import Feed
-from shoal.protocols.streams.placed import Chain
+from shoal.protocols.streams.signed_message import Chain, Number
 from tests.support.streams import ALICE, BOB, CAROL, DAVE, NOW_NS, STREAM, node, reasons, sent
 
 CHAIN: Chain = (CAROL, 0, "c")

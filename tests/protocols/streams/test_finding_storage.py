@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact
 from shoal.kernel.effects import Send
 from shoal.kernel.inputs import Started
 from shoal.protocols.streams.config import STORAGE_NODES_MAX, TrackerConfig
 from shoal.protocols.streams.messages import FindStorage, Join, StorageNodes
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from tests.support.streams import (
     ALICE,
     CAROL,

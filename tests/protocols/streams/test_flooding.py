@@ -7,13 +7,13 @@ import pytest
 
 from shoal.base.ids import INT63_MAX
 from shoal.base.units import US_NS
-from shoal.identity.stream_message import Position, encode_body
+from shoal.identity.message_body import Position, encode_body
 from shoal.kernel.effects import Notify, Send
 from shoal.kernel.records import Delivered, ReceivedAgain, ReceivedFirst, Rejected, Sent
 from shoal.protocols.streams.commands import MessageArrived
 from shoal.protocols.streams.config import HOPS_MAX
-from shoal.protocols.streams.messages import Flood, VerifiedMessage
-from shoal.protocols.streams.placed import read_placed
+from shoal.protocols.streams.messages import Flood
+from shoal.protocols.streams.signed_message import VerifiedMessage, read_placed
 from shoal.protocols.streams.wire import StreamsCodec
 from tests.support.flooding_floor import NOW_US, Floor, verify_of
 from tests.support.streams import (

@@ -9,8 +9,8 @@ import pytest
 
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import NodeId, node_id
-from shoal.protocols.streams.graph import Graph
-from shoal.protocols.streams.topology import LinkChanges, Pair, pair_of
+from shoal.protocols.streams.topology.graph import Graph
+from shoal.protocols.streams.topology.policy import LinkChanges, Pair, pair_of
 
 
 def node(number: int) -> NodeId:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.inputs import AccessChecked
-from shoal.protocols.streams.access import AccessTable
-from shoal.protocols.streams.flooding import Flooding
-from shoal.protocols.streams.handling import HALF_NS, HandlingTime
+from shoal.protocols.streams.delivery.flooding import HALF_NS, Flooding, HandlingTime
+from shoal.protocols.streams.permissions import AccessTable
 from tests.support.flooding_floor import Floor
 from tests.support.streams import ALICE, CAROL, NOW_NS, STREAM, body_of, flood_of, message_id
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from shoal.base.units import MIB, MS_NS, S_NS
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import Effect
 from shoal.kernel.records import GapAbandoned
 from shoal.protocols.streams.config import HEADS_CHAINS_MAX, HEADS_MAX, NodeConfig
-from shoal.protocols.streams.duplicates import Number
 from shoal.protocols.streams.messages import Fill, Heads
+from shoal.protocols.streams.signed_message import Number
 from tests.support.repair_shop import CHAIN, Shop, fill
 from tests.support.streams import (
     ALICE,

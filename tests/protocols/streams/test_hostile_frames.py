@@ -30,8 +30,8 @@ from shoal.protocols.streams.messages import (
     Rtt,
     Status,
 )
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from tests.support.streams import (
     ALICE,
     BOB,

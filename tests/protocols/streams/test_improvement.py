@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.protocols.streams.improvement import CUT_OFF_MS, HOP_MS, Swap, Worth, best_swaps
-from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.topology.link_swaps import CUT_OFF_MS, HOP_MS, Swap, Worth, best_swaps
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
 from tests.support.learning import Matrix, over_aws, shortest_ms
 from tests.support.streams import node
 

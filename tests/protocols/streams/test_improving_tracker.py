@@ -13,11 +13,10 @@ from shoal.base.units import S_NS, US_NS
 from shoal.kernel.effects import Effect, SetTimer
 from shoal.kernel.inputs import TimerFired
 from shoal.protocols.streams.config import PROBES_MAX
-from shoal.protocols.streams.link_delay import LinkDelay
 from shoal.protocols.streams.messages import Join, Leave, Left, Probe, Probed, Rtt
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.topology import Improvement, LinkChanges, Pair
-from shoal.protocols.streams.tracked_stream import TrackedStream
+from shoal.protocols.streams.topology.policy import Improvement, LinkChanges, Pair
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.stream_record import LinkDelay, TrackedStream
 from tests.support.streams import (
     ALICE,
     BOB,

@@ -8,21 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import Contact, NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.kernel.access import Permission, Verdict
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CheckAccess, Effect, Send
 from shoal.kernel.inputs import AccessChanged, AccessChecked, Started
 from shoal.kernel.records import Rejected
-from shoal.protocols.streams.access import AccessTable
 from shoal.protocols.streams.config import HOLDERS_MAX, TrackerConfig
-from shoal.protocols.streams.introducing import LOOKED_AT_MAX
+from shoal.protocols.streams.member.stream_node import StreamNode
 from shoal.protocols.streams.messages import Expect, FindHolders, Join, KeyHolders, Leave, Signal
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
+from shoal.protocols.streams.permissions import AccessTable
 from shoal.protocols.streams.signalling import Signaller, SignalRelay
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import LOOKED_AT_MAX, Tracker
 from tests.support.streams import (
     ALICE,
     BOB,

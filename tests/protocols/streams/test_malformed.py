@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from shoal.base.errors import MalformedMessage, OversizedMessage
-from shoal.identity.stream_message import decode_body, encode_body
+from shoal.identity.message_body import decode_body, encode_body
 from shoal.protocols.streams.config import DEGREE_MAX, FRAME_BYTES_MAX, HOLDERS_MAX
 from shoal.protocols.streams.messages import Ping
 from tests.support.stream_examples import BODY, FIRST_BODY, SIGNATURE

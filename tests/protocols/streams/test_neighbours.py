@@ -7,8 +7,8 @@ from shoal.kernel.effects import OpenLink, Send
 from shoal.kernel.records import RttMeasured
 from shoal.protocols.streams.commands import JoinStream
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.member.ping_meter import ANSWER_NS
 from shoal.protocols.streams.messages import Open, Ping, Pong, Report, Status
-from shoal.protocols.streams.rtt import ANSWER_NS
 from tests.support.streams import (
     ALICE,
     BOB,

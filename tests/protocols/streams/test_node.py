@@ -7,7 +7,7 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.ids import STREAM_ID_CHARS_MAX, StreamId
 from shoal.base.units import MS_NS, S_NS
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import CancelTimer, CloseLink, Notify, OpenLink, Send, SetTimer
 from shoal.kernel.inputs import CommandIssued, Started
 from shoal.kernel.records import Delivered, Rejected

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.offences import Offences
+from shoal.protocols.streams.member.stream_node import Offences
 from tests.support.streams import ALICE, BOB, node
 
 CONFIG = NodeConfig(offences_max=3, offenders_max=4)

@@ -11,8 +11,8 @@ from shoal.kernel.inputs import Verified
 from shoal.kernel.records import Delivered, ReceivedAgain, ReceivedFirst, Rejected
 from shoal.protocols.streams.commands import JoinStream, LeaveStream
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.member.stream_node import StreamNode
 from shoal.protocols.streams.messages import Close, Flood, Left, Open, Pong, Report, Status
-from shoal.protocols.streams.node import StreamNode
 from tests.support.streams import (
     ALICE,
     BOB,

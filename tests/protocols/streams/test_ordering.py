@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.chains import ChainTable
+from shoal.identity.message_body import Position
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.duplicates import Number
-from shoal.protocols.streams.ordering import WAITING_BYTES_MIN, ChainOrder, Delivery
+from shoal.protocols.streams.delivery.chain_table import (
+    WAITING_BYTES_MIN,
+    ChainOrder,
+    ChainTable,
+    Delivery,
+)
+from shoal.protocols.streams.signed_message import Number
 from tests.support.streams import message_id, placed
 
 START = 100

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.base.units import S_NS
 from shoal.kernel.records import Delivered, Published, ReceivedFirst, Rejected, Sent
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.overlay import State
+from shoal.protocols.streams.member.neighbours import State
 from tests.support.streams import of_kind
 from tests.support.streams_pair import End, Pair
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shoal.kernel.effects import CloseLink, OpenLink, SetTimer
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.member.neighbours import Overlay
 from shoal.protocols.streams.messages import Open, Status
-from shoal.protocols.streams.overlay import Overlay
 from tests.support.streams import (
     ALICE,
     BOB,

@@ -7,7 +7,7 @@ import pytest
 from shoal.base.errors import StreamUnavailable, UsageError
 from shoal.base.ids import PARTITIONS_MAX, MessageId
 from shoal.base.units import S_NS, US_NS
-from shoal.identity.stream_message import CONTENT_BYTES_MAX
+from shoal.identity.message_body import CONTENT_BYTES_MAX
 from shoal.kernel.effects import Notify, Send
 from shoal.kernel.records import Delivered, Published, ReceivedAgain, Sent
 from shoal.protocols.streams.commands import JoinStream, MessageArrived, Publish, PublishAccepted

@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import MS_NS, S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.fake_host import FakeHost
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.messages import AskTime, TellTime

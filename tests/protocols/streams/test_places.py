@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from shoal.protocols.streams.places import LEAST_MS, Places
-from shoal.protocols.streams.round_trips import NOBODY, WORDS_MAX, Pairs
+from shoal.protocols.streams.topology.delay_map import LEAST_MS, Places
+from shoal.protocols.streams.topology.delay_reports import NOBODY, WORDS_MAX, Pairs
 from tests.support.learning import Matrix
 
 Mask = NDArray[np.bool_]

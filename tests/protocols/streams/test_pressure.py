@@ -14,12 +14,12 @@ from shoal.kernel.inputs import (
     Verified,
 )
 from shoal.kernel.records import Rejected
-from shoal.protocols.streams.access import AccessTable
+from shoal.protocols.streams.commands import FilledFromStorage
 from shoal.protocols.streams.config import PENDING_BYTES_MIN, AccessConfig, NodeConfig
-from shoal.protocols.streams.flooding import Flooding
-from shoal.protocols.streams.history.messages import FilledFromStorage
+from shoal.protocols.streams.delivery.flooding import Flooding
+from shoal.protocols.streams.member.stream_node import StreamNode
 from shoal.protocols.streams.messages import Flood
-from shoal.protocols.streams.node import StreamNode
+from shoal.protocols.streams.permissions import AccessTable
 from tests.support.flooding_floor import Floor, verify_of
 from tests.support.streams import (
     ALICE,

@@ -11,9 +11,9 @@ from shoal.kernel.inputs import LinkOpened
 from shoal.kernel.records import RttMeasured
 from shoal.protocols.streams.commands import JoinStream, LeaveStream
 from shoal.protocols.streams.config import RTT_US_MAX, NodeConfig
+from shoal.protocols.streams.member.ping_meter import PINGS, PROBE
+from shoal.protocols.streams.member.stream_node import StreamNode
 from shoal.protocols.streams.messages import Ping, Pong, Probe, Probed, Rtt
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.probing import PINGS, PROBE
 from tests.support.streams import (
     ALICE,
     BOB,

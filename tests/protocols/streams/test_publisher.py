@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from shoal.base.errors import UsageError
 from shoal.base.ids import PARTITIONS_MAX, STREAM_ID_CHARS_MAX, MessageId, StreamId
 from shoal.base.units import MS_NS, S_NS
-from shoal.identity.stream_message import CONTENT_BYTES_MAX, Position, decode_body, split_signed
+from shoal.identity.message_body import CONTENT_BYTES_MAX, Position, decode_body, split_signed
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
-from shoal.protocols.streams.duplicates import DuplicateDetector
-from shoal.protocols.streams.messages import Flood, VerifiedMessage
-from shoal.protocols.streams.placed import place
-from shoal.protocols.streams.publisher import Publisher
+from shoal.protocols.streams.delivery.chain_table import DuplicateDetector
+from shoal.protocols.streams.messages import Flood
+from shoal.protocols.streams.signed_message import Publisher, VerifiedMessage, place
 from shoal.protocols.streams.wire import StreamsCodec
 from tests.support.streams import ME, NOW_MS, NOW_NS, OTHER_STREAM, STREAM, sign_as
 

@@ -7,7 +7,7 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.ids import MessageId, NodeId
 from shoal.identity import PrivateKey
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import Delivered, Published
 from shoal.protocols.streams.commands import (
@@ -17,9 +17,9 @@ from shoal.protocols.streams.commands import (
     ReadySent,
     SendReady,
 )
-from shoal.protocols.streams.messages import Flood, VerifiedMessage
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.publisher import sign_message
+from shoal.protocols.streams.member.stream_node import StreamNode
+from shoal.protocols.streams.messages import Flood
+from shoal.protocols.streams.signed_message import VerifiedMessage, sign_message
 from tests.support.streams import (
     ALICE,
     BOB,

@@ -10,14 +10,13 @@ from typing import Any
 from shoal.base.ids import NodeId, StreamId
 from shoal.kernel.effects import Effect
 from shoal.kernel.inputs import Started
-from shoal.protocols.streams.config import TrackerConfig
-from shoal.protocols.streams.history.config import StorageConfig
+from shoal.protocols.streams.config import StorageConfig, TrackerConfig
 from shoal.protocols.streams.history.messages import Keep, Kept, Refused
 from shoal.protocols.streams.history.storage_node import StreamWanted
 from shoal.protocols.streams.messages import Instruction, Join, KeepStreams, Leave, NewStream
-from shoal.protocols.streams.quotas import NameQuota, Quotas
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.stream_quota import NameQuota, Quotas
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from tests.support.storage_host import StorageHost, message
 from tests.support.streams import ALICE, BOB, CAROL, EVE, ME, Bench, contact, node, sent
 

@@ -11,9 +11,9 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId, node_id
 from shoal.base.units import MS_NS
-from shoal.protocols.streams import random_policy
-from shoal.protocols.streams.random_policy import LINK_TRIES, RandomPolicy
-from shoal.protocols.streams.topology import LinkChanges, Pair, TopologyPolicy, pair_of
+from shoal.protocols.streams.topology import random_policy
+from shoal.protocols.streams.topology.policy import LinkChanges, Pair, TopologyPolicy, pair_of
+from shoal.protocols.streams.topology.random_policy import LINK_TRIES, RandomPolicy
 
 DEGREES = (3, 4, 5, 6)
 

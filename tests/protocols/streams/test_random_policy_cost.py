@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from shoal.base.ids import NodeId, node_id
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.topology import LinkChanges
+from shoal.protocols.streams.topology.policy import LinkChanges
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
 
 
 def node(number: int) -> NodeId:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.base.ids import INT63_MAX
 from shoal.base.units import MS_NS
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.recent import SPAN_NS, SPANS_MIN, RecentMessages
+from shoal.protocols.streams.delivery.replay_buffer import SPAN_NS, SPANS_MIN, RecentMessages
 from tests.support.streams import NOW_MS, NOW_NS, message_id, placed
 
 LARGEST = 92

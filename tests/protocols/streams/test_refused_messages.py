@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shoal.base.units import KIB, MS_NS
-from shoal.identity.stream_message import CONTENT_BYTES_MAX
+from shoal.identity.message_body import CONTENT_BYTES_MAX
 from shoal.kernel.effects import Send, Verify
 from shoal.kernel.records import Delivered, ReceivedFirst, Rejected
-from shoal.protocols.streams.chains import ChainTable
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.delivery.chain_table import ChainTable
 from shoal.protocols.streams.messages import Close, Flood
 from tests.support.flooding_floor import Floor, verify_of
 from tests.support.streams import (

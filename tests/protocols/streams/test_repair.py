@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.kernel.records import GapAbandoned, Rejected
 from shoal.protocols.streams.config import NodeConfig
+from shoal.protocols.streams.delivery.chain_table import WAITING_BYTES_MIN, Delivery
 from shoal.protocols.streams.messages import Fill, Flood, Heads
-from shoal.protocols.streams.ordering import WAITING_BYTES_MIN, Delivery
 from tests.support.repair_shop import CHAIN, FEW, GAP, Shop, broken_shop, done, fill
 from tests.support.streams import (
     ALICE,

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from shoal.base.ids import NodeId
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import Effect, SetTimer
 from shoal.kernel.records import GapAbandoned, GapFound, Rejected
+from shoal.protocols.streams.commands import FillFromStorage
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.history.messages import FillFromStorage
+from shoal.protocols.streams.delivery.chain_table import Delivery
 from shoal.protocols.streams.messages import Fill
-from shoal.protocols.streams.ordering import Delivery
 from tests.support.repair_shop import CHAIN, FEW, GAP, Shop, broken_shop, done
 from tests.support.streams import ALICE, CAROL, ME, NOW_MS, STREAM, message_id, placed, sent
 

@@ -9,9 +9,9 @@ import pytest
 from shoal.base.units import MS_NS, S_NS
 from shoal.kernel.effects import Send, SetTimer
 from shoal.protocols.streams.config import DEGREE_MAX, NodeConfig
+from shoal.protocols.streams.member.joined_stream import Reporter
+from shoal.protocols.streams.member.ping_meter import RttMeter
 from shoal.protocols.streams.messages import Report, Rtt
-from shoal.protocols.streams.reports import Reporter
-from shoal.protocols.streams.rtt import RttMeter
 from shoal.protocols.streams.wire import StreamsCodec
 from tests.support.streams import ALICE, BOB, CAROL, NOW_NS, STREAM, TRACKER, node, sent
 

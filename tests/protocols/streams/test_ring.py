@@ -11,7 +11,7 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.ids import StreamId
-from shoal.protocols.streams.ring import TrackerRing
+from shoal.protocols.streams.member.tracker_selection import TrackerRing
 from tests.support.streams import ALICE, BOB, CAROL, DAVE, STREAM, contact, node
 
 TRACKERS = [contact(node(1000 + number)) for number in range(5)]
@@ -27,7 +27,7 @@ def test_the_order_does_not_depend_on_who_computes_it() -> None:
 
 def test_the_order_does_not_depend_on_the_process() -> None:
     code = (
-        "from shoal.protocols.streams.ring import TrackerRing; "
+        "from shoal.protocols.streams.member.tracker_selection import TrackerRing; "
         "from tests.protocols.streams.test_ring import TRACKERS, STREAM; "
         "print([c.node.hex()[-4:] for c in TrackerRing(TRACKERS).order(STREAM)])"
     )

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocols.streams.round_trips import HALF_LIFE_NS, WORDS_MAX, Pairs, RoundTrips
+from shoal.protocols.streams.topology.delay_reports import (
+    HALF_LIFE_NS,
+    WORDS_MAX,
+    Pairs,
+    RoundTrips,
+)
 
 CAPACITY = 40
 EVERYBODY = np.ones(CAPACITY, bool)

@@ -14,8 +14,15 @@ from shoal.base.units import MS_NS, S_NS, US_NS
 from shoal.kernel.effects import Send, SetTimer
 from shoal.kernel.records import Rejected, RttMeasured
 from shoal.protocols.streams.config import RTT_US_MAX
+from shoal.protocols.streams.member.ping_meter import (
+    ANSWER_NS,
+    EAGER,
+    EAGER_NS,
+    GAIN,
+    RttMeter,
+    RunningMean,
+)
 from shoal.protocols.streams.messages import Ping
-from shoal.protocols.streams.rtt import ANSWER_NS, EAGER, EAGER_NS, GAIN, RttMeter, RunningMean
 from tests.support.streams import ALICE, BOB, NOW_NS, sent
 
 LEISURE_NS = 10 * S_NS

@@ -14,9 +14,8 @@ from shoal.kernel.effects import Effect, Notify, Send
 from shoal.kernel.inputs import Started
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.commands import JoinStream, LeaveStream
+from shoal.protocols.streams.member.stream_node import StreamNode
 from shoal.protocols.streams.messages import Join, Leave, Probe, Signal, Signalled
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.random_policy import RandomPolicy
 from shoal.protocols.streams.signalling import (
     ROUTES_MAX,
     SIGNALS_BURST,
@@ -26,7 +25,8 @@ from shoal.protocols.streams.signalling import (
     Signaller,
     SignalRelay,
 )
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from tests.support.streams import (
     ALICE,
     BOB,

@@ -18,9 +18,9 @@ from shoal.protocols.streams.messages import (
     Leave,
     NewStream,
 )
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.storage_notices import NOTICES, PURPOSE
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.storage_notices import NOTICES, PURPOSE
+from shoal.protocols.streams.tracker.tracker import Tracker
 from tests.support.storage_host import StorageHost
 from tests.support.streams import ALICE, BOB, CAROL, OTHER_STREAM, STREAM, Bench, contact, sent
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from shoal.base.units import KIB
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import Notify, Send, Verify
 from shoal.kernel.records import Delivered, GapAbandoned, Rejected
-from shoal.protocols.streams.commands import MessageArrived
+from shoal.protocols.streams.commands import FilledFromStorage, MessageArrived
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.history.messages import FilledFromStorage
 from shoal.protocols.streams.messages import Flood
 from tests.support.flooding_floor import Floor
 from tests.support.streams import (

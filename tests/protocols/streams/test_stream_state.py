@@ -7,8 +7,8 @@ import pytest
 from shoal.base.errors import StreamUnavailable
 from shoal.protocols.streams.commands import JoinStream
 from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.overlay import Neighbour, State
-from shoal.protocols.streams.stream_state import StreamState, join_stream
+from shoal.protocols.streams.member.joined_stream import StreamState, join_stream
+from shoal.protocols.streams.member.neighbours import Neighbour, State
 from tests.support.streams import ALICE, ME, NOW_NS, STREAM, contact, message_id, placed
 
 

@@ -21,10 +21,10 @@ from shoal.kernel.effects import Effect
 from shoal.kernel.inputs import Started, TimerFired
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.messages import Instruction, Join, Leave, Report, Status
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.takeover import Takeover
-from shoal.protocols.streams.topology import LinkChanges, Pair, pair_of
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.policy import LinkChanges, Pair, pair_of
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.stream_record import Takeover
+from shoal.protocols.streams.tracker.tracker import Tracker
 from tests.support.streams import (
     ALICE,
     BOB,

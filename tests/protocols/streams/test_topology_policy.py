@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 from shoal.base.errors import UsageError
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
-from shoal.protocols.streams.topology import LinkChanges, Pair, TopologyPolicy, pair_of
+from shoal.protocols.streams.topology.policy import LinkChanges, Pair, TopologyPolicy, pair_of
 from tests.support.policy_history import DEGREES, POLICIES, PolicyFactory, history_digest
 from tests.support.streams import node
 

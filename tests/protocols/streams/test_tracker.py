@@ -6,16 +6,15 @@ from random import Random
 
 import pytest
 
-from shoal.base.ids import INT63_MAX
+from shoal.base.ids import INT63_MAX, Contact
 from shoal.base.units import S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import OpenLink, Send, SetTimer
 from shoal.kernel.inputs import Started
 from shoal.kernel.records import InstructionSent, LinkChanged, MemberChanged, Rejected
 from shoal.protocols.streams.config import NodeConfig, TrackerConfig
 from shoal.protocols.streams.messages import Instruction, Join, Leave, Status
-from shoal.protocols.streams.random_policy import RandomPolicy
-from shoal.protocols.streams.tracker import Tracker
+from shoal.protocols.streams.topology.random_policy import RandomPolicy
+from shoal.protocols.streams.tracker.tracker import Tracker
 from tests.support.streams import (
     ALICE,
     BOB,

@@ -10,7 +10,7 @@ from shoal.kernel.effects import Send
 from shoal.kernel.records import Rejected
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.messages import Join, JoinRefused, Leave, Left, Report, Rtt, Status
-from shoal.protocols.streams.tracker import NO_ROOM
+from shoal.protocols.streams.tracker.tracker import NO_ROOM
 from tests.support.streams import (
     ALICE,
     BOB,

@@ -6,7 +6,7 @@ from shoal.base.ids import NodeId
 from shoal.kernel.records import MemberChanged
 from shoal.protocols.streams.config import TrackerConfig
 from shoal.protocols.streams.messages import Report, Rtt
-from shoal.protocols.streams.topology import LinkChanges, pair_of
+from shoal.protocols.streams.topology.policy import LinkChanges, pair_of
 from tests.support.streams import MALLORY, STREAM, of_kind
 from tests.support.tracker_desk import LoggedPolicy, crowd, cut
 

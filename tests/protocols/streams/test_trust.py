@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocols.streams.round_trips import Floats, RoundTrips, Slots
-from shoal.protocols.streams.trust import WORDS_MIN, judge
+from shoal.protocols.streams.topology.delay_reports import (
+    WORDS_MIN,
+    Floats,
+    RoundTrips,
+    Slots,
+    judge,
+)
 from tests.support.learning import Matrix, Word, over_aws
 
 COUNT = 24

@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from shoal.base.ids import INT63_MAX, STREAM_ID_CHARS_MAX, StreamId
-from shoal.identity.stream_message import Body, decode_body, encode_body, split_signed
-from shoal.kernel.contact import ADDRESS_CHARS_MAX, ADDRESSES_MAX, Contact
+from shoal.base.ids import (
+    ADDRESS_CHARS_MAX,
+    ADDRESSES_MAX,
+    INT63_MAX,
+    STREAM_ID_CHARS_MAX,
+    Contact,
+    StreamId,
+)
+from shoal.identity.message_body import Body, decode_body, encode_body, split_signed
 from shoal.protocols.streams.config import DEGREE_MAX, HOLDERS_MAX, RTT_US_MAX, STORAGE_NODES_MAX
 from shoal.protocols.streams.messages import (
     NOTICED_STREAMS_MAX,

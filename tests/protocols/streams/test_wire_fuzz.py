@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, RemoteError
 from shoal.identity import SIGNATURE_BYTES
-from shoal.identity.stream_message import Body, decode_body, encode_body
+from shoal.identity.message_body import Body, decode_body, encode_body
 from shoal.protocols.streams.config import FRAME_BYTES_MAX
 from tests.strategies import bodies, signatures, stream_messages
 from tests.support.stream_examples import EXAMPLES

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.errors import UsageError
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import cid_of
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import ANYONE
 from shoal.kernel.effects import Effect, Notify, Send
 from shoal.kernel.inputs import CommandIssued, MessageReceived
@@ -36,7 +36,7 @@ from shoal.protocols.topics.commands import (
 )
 from shoal.protocols.topics.config import SUBSCRIPTIONS_MAX
 from shoal.protocols.topics.messages import JoinTopic, Path, PublishEvent, Want
-from shoal.protocols.topics.state import NEW_MS
+from shoal.protocols.topics.topic import NEW_MS
 from shoal.sim.simulation import START_NS
 from tests.support.topic_bench import (
     STAMP,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import PeerList, TopicDescriptor
-from shoal.protocols.topics.carried import Carried, size_of
 from shoal.protocols.topics.commands import Subscribe
 from shoal.protocols.topics.config import (
     CARRIED_BYTES_MAX,
@@ -13,6 +12,7 @@ from shoal.protocols.topics.config import (
     SUBSCRIPTIONS_MAX,
 )
 from shoal.protocols.topics.messages import JoinTopic, NewTopic
+from shoal.protocols.topics.topic import Carried, size_of
 from tests.support.machines import peer_id
 from tests.support.topic_bench import STAMP, TopicBench, contact_of, id_of, peer_of, topic_by
 

@@ -19,7 +19,7 @@ from shoal.protocols.topics.commands import (
     Unsubscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.log import ENTRY_BYTES
+from shoal.protocols.topics.event_log import ENTRY_BYTES
 from tests.support.topic_bench import TopicWorld, id_of, topic_by
 
 TOPIC = topic_by(0)

@@ -12,8 +12,8 @@ from shoal.identity.topics.cid import Cid
 from shoal.kernel.effects import Effect, Notify
 from shoal.kernel.records import EventDelivered
 from shoal.protocols.topics.commands import EventArrived
-from shoal.protocols.topics.cursors import Cursor, Cursors
-from shoal.protocols.topics.log import Entry, TopicLog
+from shoal.protocols.topics.event_log import Entry, TopicLog
+from shoal.protocols.topics.subscriptions import Cursor, Cursors
 from tests.protocols.topics.test_log import NOW_MS, chain, entry_of, forests, id_of
 from tests.support.topics import TOPIC_CID
 

@@ -7,14 +7,7 @@ from hypothesis import strategies as st
 
 from shoal.identity.topics.cid import Cid, cid_of
 from shoal.protocols.topics.config import SPANS_MAX
-from shoal.protocols.topics.digests import (
-    DAY_MS,
-    HOUR_MS,
-    MINUTE_MS,
-    differing,
-    digest,
-    floor_of,
-)
+from shoal.protocols.topics.heads import DAY_MS, HOUR_MS, MINUTE_MS, differing, digest, floor_of
 
 NOW_MS = 1_767_225_600_000
 Heads = dict[Cid, int]

@@ -10,7 +10,8 @@ from shoal.identity.topics.cid import Cid, cid_of
 from shoal.kernel.effects import Effect, Send, SetTimer
 from shoal.protocols.dht.commands import Get
 from shoal.protocols.topics.config import NAMED_MAX, TopicsConfig
-from shoal.protocols.topics.fetches import (
+from shoal.protocols.topics.event_log import TopicLog
+from shoal.protocols.topics.fetching import (
     BEHIND_MIN,
     DHT_QUESTIONS_MAX,
     GET,
@@ -20,7 +21,6 @@ from shoal.protocols.topics.fetches import (
     WANT,
     Fetches,
 )
-from shoal.protocols.topics.log import TopicLog
 from shoal.protocols.topics.messages import Want
 from tests.protocols.topics.test_log import entry_of, id_of
 from tests.support.machines import peer_id

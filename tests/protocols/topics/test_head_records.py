@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import ANYONE, PeerList, TopicDescriptor
-from shoal.protocols.dht.checking import Judged
-from shoal.protocols.dht.validators import sign_record
+from shoal.protocols.dht.validators import Judged, sign_record
 from shoal.protocols.topics.config import HEADS_IN_RECORD, PUBLISHERS_ASKED
-from shoal.protocols.topics.head_records import (
+from shoal.protocols.topics.heads import (
     heads_of,
     judge_topics,
     keys_of,

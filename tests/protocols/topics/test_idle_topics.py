@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import PeerList, TopicDescriptor
-from shoal.protocols.topics import held
+from shoal.protocols.topics import topic as held
 from shoal.protocols.topics.commands import (
     AddTopic,
     FindTopic,

@@ -8,12 +8,12 @@ from functools import partial
 from msgspec.structs import replace
 
 from shoal.identity.topics.descriptors import Descriptor
-from shoal.identity.topics.signing import claims
+from shoal.identity.topics.event_signatures import claims
 from shoal.kernel.effects import Effect, Notify, Verify
 from shoal.kernel.inputs import Verified
 from shoal.kernel.records import Rejected
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.intake import WAITING_MAX, Intake
+from shoal.protocols.topics.topic import WAITING_MAX, Intake
 from tests.support.machines import peer_id
 from tests.support.topic_bench import event_by, id_of, request_by, topic_by
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from shoal.base.units import S_NS
 from shoal.identity.topics.cid import Cid
 from shoal.identity.topics.descriptors import ANYONE, EventLinking, TopicDescriptor
-from shoal.identity.topics.signing import publish_event
+from shoal.identity.topics.event_signatures import publish_event
 from shoal.protocols.dht.commands import Get, Put, PutDone
 from shoal.protocols.topics.commands import (
     BEGINNING,
@@ -22,7 +22,7 @@ from shoal.protocols.topics.commands import (
     Subscribe,
 )
 from shoal.protocols.topics.config import HEADS_IN_RECORD, TopicsConfig
-from shoal.protocols.topics.head_records import heads_of, make_record, own_key
+from shoal.protocols.topics.heads import heads_of, make_record, own_key
 from shoal.protocols.topics.messages import PublishEvent, RequestToPublish
 from tests.support.topic_bench import (
     STAMP,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shoal.base.units import MS_NS
 from shoal.identity.topics.cid import Cid, cid_of
 from shoal.identity.topics.descriptors import EventDescriptor, EventMetadata
-from shoal.protocols.topics.log import ENTRY_BYTES, Entry, TopicLog
+from shoal.protocols.topics.event_log import ENTRY_BYTES, Entry, TopicLog
 from tests.support.topics import ONE, TOPIC_CID, TWO
 
 NOW_MS = 10_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.base.ids import NodeId
 from shoal.identity.topics.cid import Cid, cid_of
 from shoal.protocols.topics.config import NAMED_MAX
-from shoal.protocols.topics.named import Named, Peer
+from shoal.protocols.topics.fetching import Named, Peer
 from tests.support.machines import peer_id
 
 A, B, C = (peer_id(n) for n in range(3))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import ANYONE, EventDescriptor, PeerList
 from shoal.protocols.topics.commands import (
     BEGINNING,
@@ -17,7 +17,7 @@ from shoal.protocols.topics.commands import (
     Subscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.head_records import make_record
+from shoal.protocols.topics.heads import make_record
 from shoal.protocols.topics.messages import Digest, JoinTopic, PublishEvent
 from tests.support.topic_bench import (
     STAMP,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage
-from shoal.protocols.topics.protobuf import (
+from shoal.protocols.topics.wire import (
     Reader,
     bytes_field,
     number_field,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import cid_of
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import ANYONE, EventLinking, PeerList
-from shoal.identity.topics.signing import signatures_hold
+from shoal.identity.topics.event_signatures import signatures_hold
 from shoal.kernel.effects import Notify, Store
 from shoal.kernel.inputs import CommandIssued, Started, StoreFailed
 from shoal.kernel.records import EventPublished
@@ -26,9 +26,9 @@ from shoal.protocols.topics.commands import (
     Subscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.head_records import make_record
+from shoal.protocols.topics.heads import make_record
+from shoal.protocols.topics.machine import TopicNode
 from shoal.protocols.topics.messages import PublishAnswer, PublishEvent, RequestToPublish
-from shoal.protocols.topics.node import TopicNode
 from shoal.sim.simulation import START_NS
 from tests.support.topic_bench import (
     STAMP,

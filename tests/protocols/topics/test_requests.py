@@ -9,7 +9,7 @@ import pytest
 from shoal.base.units import S_NS
 from shoal.identity.topics.cid import Cid, cid_of
 from shoal.identity.topics.descriptors import ANYONE, EventLinking, PeerList
-from shoal.identity.topics.signing import core_cid, publish_event, signatures_hold
+from shoal.identity.topics.event_signatures import core_cid, publish_event, signatures_hold
 from shoal.protocols.topics.commands import (
     BEGINNING,
     AddTopic,
@@ -19,7 +19,7 @@ from shoal.protocols.topics.commands import (
     Subscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.log import ENTRY_BYTES
+from shoal.protocols.topics.event_log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (
     JoinTopic,
     Lacks,
@@ -28,7 +28,7 @@ from shoal.protocols.topics.messages import (
     RequestToPublish,
     Want,
 )
-from shoal.protocols.topics.state import NEW_MS
+from shoal.protocols.topics.topic import NEW_MS
 from tests.support.topic_bench import (
     STAMP,
     START_MS,

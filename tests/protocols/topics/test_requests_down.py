@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import PeerList
-from shoal.identity.topics.signing import core_cid
+from shoal.identity.topics.event_signatures import core_cid
 from shoal.protocols.topics.commands import (
     AddTopic,
     EventAccepted,

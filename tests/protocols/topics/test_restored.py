@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import ANYONE
 from shoal.kernel.disk import MemoryDisk
 from shoal.protocols.dht.commands import Get, Put
@@ -26,7 +26,7 @@ from shoal.protocols.topics.commands import (
     Subscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.head_records import heads_of, make_record, own_key
+from shoal.protocols.topics.heads import heads_of, make_record, own_key
 from shoal.protocols.topics.messages import JoinTopic, PublishEvent
 from tests.support.topic_bench import (
     STAMP,

@@ -17,9 +17,9 @@ from shoal.protocols.topics.commands import (
     Subscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.log import ENTRY_BYTES
+from shoal.protocols.topics.event_log import ENTRY_BYTES
 from shoal.protocols.topics.messages import JoinTopic, NewTopic, PublishEvent
-from shoal.sim.network import Frame, LinkEnd, Shaper
+from shoal.sim.links import Frame, LinkEnd, Shaper
 from tests.support.topic_bench import STAMP, TopicBench, TopicWorld, chain_by, id_of, topic_by
 from tests.support.topic_scenes import ID, TOPIC, digits, publish, world_of
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage, OversizedMessage, UsageError
-from shoal.base.ids import NodeId
-from shoal.identity.topics.canonical import decode_descriptor, descriptor_cid
-from shoal.identity.topics.cid import cid_of
+from shoal.base.ids import Contact, NodeId
+from shoal.identity.topics.cid import PAYLOAD_BYTES_MAX, cid_of
+from shoal.identity.topics.descriptor_codec import decode_descriptor, descriptor_cid
 from shoal.identity.topics.descriptors import (
     Descriptor,
     EventDescriptor,
@@ -22,9 +22,12 @@ from shoal.identity.topics.descriptors import (
     TopicDescriptor,
     new_topic,
 )
-from shoal.identity.topics.limits import PAYLOAD_BYTES_MAX
-from shoal.identity.topics.signing import publish_event, sign_event, sign_topic, signatures_hold
-from shoal.kernel.contact import Contact
+from shoal.identity.topics.event_signatures import (
+    publish_event,
+    sign_event,
+    sign_topic,
+    signatures_hold,
+)
 from shoal.protocols.topics.config import (
     CONTACTS_MAX,
     HEADS_MAX,
@@ -49,14 +52,7 @@ from shoal.protocols.topics.messages import (
     Stamp,
     Want,
 )
-from shoal.protocols.topics.protobuf import varint
-from shoal.protocols.topics.rpc import (
-    OPS,
-    Op,
-    decode_rpc,
-    encode_rpc,
-    strip_length,
-)
+from shoal.protocols.topics.wire import OPS, Op, decode_rpc, encode_rpc, strip_length, varint
 from tests.support.topics import (
     ALICE,
     BLOCKS,

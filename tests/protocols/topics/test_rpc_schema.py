@@ -9,11 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import MalformedMessage
-from shoal.kernel.contact import ADDRESSES_MAX
+from shoal.base.ids import ADDRESSES_MAX
 from shoal.protocols.topics.config import CONTACTS_MAX, HEADS_MAX, PATH_MAX, SPANS_MAX
 from shoal.protocols.topics.messages import Message
-from shoal.protocols.topics.protobuf import bytes_field, number_field, text_field
-from shoal.protocols.topics.rpc import decode_rpc, encode_rpc
+from shoal.protocols.topics.wire import (
+    bytes_field,
+    decode_rpc,
+    encode_rpc,
+    number_field,
+    text_field,
+)
 from tests.support.topics import ONE, TOPIC_CID, TWO, flipped, messages
 
 METADATA = bytes_field(6, text_field(1, "2020-01-02T03:04:09.000Z") + text_field(2, "v"))

@@ -9,9 +9,9 @@ import pytest
 from shoal.identity.topics.cid import Cid, cid_of
 from shoal.kernel.effects import Effect, Notify, Send, SetTimer
 from shoal.protocols.dht.commands import Put
-from shoal.protocols.topics import storing as module
+from shoal.protocols.topics import replication as module
 from shoal.protocols.topics.commands import EventStored
-from shoal.protocols.topics.storing import PUT, RETRY_NS, TRIES_MAX, Storing
+from shoal.protocols.topics.replication import PUT, RETRY_NS, TRIES_MAX, Storing
 from tests.support.machines import peer_id
 
 ME = peer_id(0)

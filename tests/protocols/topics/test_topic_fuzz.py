@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from shoal.base.units import MS_NS, S_NS
 from shoal.identity import verify_signed
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of
-from shoal.identity.topics.descriptors import ANYONE, EventDescriptor, EventLinking
-from shoal.identity.topics.signing import core_cid, signatures_hold
+from shoal.identity.topics.descriptor_codec import encode_descriptor
+from shoal.identity.topics.descriptors import ANYONE, EventDescriptor, EventLinking, is_allowed
+from shoal.identity.topics.event_signatures import core_cid, signatures_hold
 from shoal.kernel.effects import Verify
 from shoal.kernel.records import Rejected
 from shoal.protocols.topics.commands import (
@@ -25,7 +25,7 @@ from shoal.protocols.topics.commands import (
     Unsubscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.log import ENTRY_BYTES
+from shoal.protocols.topics.event_log import ENTRY_BYTES
 from shoal.protocols.topics.messages import (
     Digest,
     Heads,
@@ -43,8 +43,7 @@ from shoal.protocols.topics.messages import (
     Stamp,
     Want,
 )
-from shoal.protocols.topics.rpc import decode_rpc, encode_rpc
-from shoal.protocols.topics.state import is_allowed
+from shoal.protocols.topics.wire import decode_rpc, encode_rpc
 from tests.support.topic_bench import (
     START_MS,
     TopicBench,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.identity.topics.canonical import decode_descriptor, encode_descriptor
+from shoal.base.ids import Contact
 from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.descriptor_codec import decode_descriptor, encode_descriptor
 from shoal.identity.topics.descriptors import ANYONE
-from shoal.kernel.contact import Contact
 from shoal.kernel.inputs import CommandIssued, MessageReceived, Started
 from shoal.kernel.records import Rejected
 from shoal.protocols.dht.commands import FindDone
@@ -28,7 +28,7 @@ from shoal.protocols.topics.commands import (
     TopicFound,
     Unsubscribe,
 )
-from shoal.protocols.topics.node import TopicNode
+from shoal.protocols.topics.machine import TopicNode
 from tests.support.topic_bench import TopicBench, contact_of, id_of, key_of, meta_by, topic_by
 from tests.support.topic_scenes import ID, TOPIC, digits, publish, world_of
 

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from shoal.base.errors import InvariantViolated
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, OpenLink, Send, SetTimer
 from shoal.protocols.dht.commands import Find
-from shoal.protocols.dht.ids import id_of_node
+from shoal.protocols.dht.key_space import id_of_node
 from shoal.protocols.topics.config import CONTACTS_MAX, PATH_MAX, TopicsConfig
-from shoal.protocols.topics.links import PURPOSE, Links
 from shoal.protocols.topics.messages import (
     Digest,
     JoinTopic,
@@ -22,8 +21,10 @@ from shoal.protocols.topics.messages import (
     Path,
     Redirect,
     Rpc,
+    say,
+    stamp,
 )
-from shoal.protocols.topics.tree import JOIN, Here, Tree, say, stamp
+from shoal.protocols.topics.tree import JOIN, PURPOSE, Here, Links, Tree
 from shoal.sim.simulation import START_NS
 from tests.support.topic_bench import contact_of, id_of, topic_by
 

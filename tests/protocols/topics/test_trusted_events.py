@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.identity.topics.canonical import encode_descriptor
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import (
     EventDescriptor,
     EventMetadata,

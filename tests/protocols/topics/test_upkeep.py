@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from shoal.base.ids import INT63_MAX
 from shoal.base.units import S_NS
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import ANYONE, EventLinking
 from shoal.protocols.dht.commands import Put
 from shoal.protocols.topics.commands import (
@@ -17,8 +17,8 @@ from shoal.protocols.topics.commands import (
     Unsubscribe,
 )
 from shoal.protocols.topics.config import TopicsConfig
-from shoal.protocols.topics.head_records import heads_of, judge_topics, make_record, own_key
-from shoal.protocols.topics.log import ENTRY_BYTES
+from shoal.protocols.topics.event_log import ENTRY_BYTES
+from shoal.protocols.topics.heads import heads_of, judge_topics, make_record, own_key
 from shoal.protocols.topics.messages import (
     Digest,
     JoinTopic,

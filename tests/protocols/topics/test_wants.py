@@ -8,19 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.units import KIB
-from shoal.identity.topics.cid import Cid, cid_of
+from shoal.identity.topics.cid import PAYLOAD_BYTES_MAX, Cid, cid_of
 from shoal.identity.topics.descriptors import EventDescriptor
-from shoal.identity.topics.limits import PAYLOAD_BYTES_MAX
-from shoal.identity.topics.signing import core_cid
+from shoal.identity.topics.event_signatures import core_cid
 from shoal.kernel.effects import Effect, Send
 from shoal.protocols.topics.config import MESSAGES_MAX, TopicsConfig
-from shoal.protocols.topics.links import Links
-from shoal.protocols.topics.log import ENTRY_BYTES, Entry
+from shoal.protocols.topics.event_log import ENTRY_BYTES, Entry
 from shoal.protocols.topics.messages import Lacks, PublishEvent, Want
-from shoal.protocols.topics.rpc import encode_rpc
-from shoal.protocols.topics.state import TopicState
-from shoal.protocols.topics.tree import Here
-from shoal.protocols.topics.wants import answer_want
+from shoal.protocols.topics.peer_messages import answer_want
+from shoal.protocols.topics.topic import TopicState
+from shoal.protocols.topics.tree import Here, Links
+from shoal.protocols.topics.wire import encode_rpc
 from shoal.sim.simulation import START_NS
 from tests.support.topic_bench import (
     STAMP,

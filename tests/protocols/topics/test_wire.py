@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import RemoteError
-from shoal.kernel.codec import TOPICS, Codec
 from shoal.kernel.effects import CloseLink, OpenLink
-from shoal.protocols.topics.links import PURPOSE, Links
+from shoal.kernel.machine import TOPICS, Codec
 from shoal.protocols.topics.messages import Message, Rpc
-from shoal.protocols.topics.rpc import encode_rpc
-from shoal.protocols.topics.wire import TopicsCodec
+from shoal.protocols.topics.tree import PURPOSE, Links
+from shoal.protocols.topics.wire import TopicsCodec, encode_rpc
 from tests.support.topic_bench import contact_of
 from tests.support.topics import messages
 

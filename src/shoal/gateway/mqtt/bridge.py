@@ -14,22 +14,28 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
+import ssl
 import time
 from collections import deque
 from collections.abc import Sequence
 from math import inf
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
-from shoal.base.errors import NotPermitted, RegistryRefused, ShoalError, UsageError
-from shoal.base.ids import StreamId
-from shoal.base.log_limit import log_of_others
-from shoal.gateway.doors import LATEST, PublishOptions, StreamDoor, show_message_id
-from shoal.gateway.mqtt.packets import Publish, matches
-from shoal.gateway.mqtt.session import Address, Session
+from shoal.base.errors import ConfigError, NotPermitted, RegistryRefused, ShoalError, UsageError
+from shoal.base.ids import StreamId, parse_stream_id
+from shoal.base.log_line_limit import log_of_others
+from shoal.config.network_file import NetworkFile
+from shoal.config.sections import MqttSection
+from shoal.gateway.live_feeds import LATEST, PublishOptions, StreamDoor, doors_of, show_message_id
+from shoal.gateway.mqtt.session import Address, Credentials, Publish, Session, matches
+from shoal.identity import read_secret
 from shoal.identity.group_key import SEALED_OVERHEAD_BYTES
-from shoal.identity.stream_message import CONTENT_BYTES_MAX
+from shoal.identity.message_body import CONTENT_BYTES_MAX
+from shoal.node import Node
 
 MARK = "shoal-stream"
 TAKEN_BYTES_MAX = CONTENT_BYTES_MAX - SEALED_OVERHEAD_BYTES
@@ -278,3 +284,37 @@ def content_for(one: Mapped, message: Publish) -> Any:
 
 def _digest(topic: str, payload: bytes) -> str:
     return hashlib.sha256(topic.encode() + b"\0" + payload).hexdigest()
+
+
+def bridge_of(node: Node, section: MqttSection) -> Bridge:
+    """The bridge of a node to its MQTT broker, not yet begun."""
+    door, broker = doors_of(node).streams, urlsplit(section.broker)
+    if door is None:
+        raise ConfigError("mqtt: streams need a tracker: add [[trackers]] to the network file")
+    assert broker.hostname is not None  # the section has checked it
+    assert broker.port is not None
+    password = None
+    if section.password is not None:
+        password = read_secret("password", section.password, node.network.path("."), os.environ)
+    address = Address(
+        broker.hostname,
+        broker.port,
+        # The same with every start, if the node has a key: the broker keeps what came meanwhile.
+        Credentials(f"shoal-{node.id.hex()}", section.user, password),
+        section.version,
+        _broker_tls(node.network, section) if broker.scheme == "mqtts" else None,
+    )
+    mappings = [
+        Mapped(one.topic, parse_stream_id(one.stream), one.direction) for one in section.mappings
+    ]
+    bridge = Bridge(door, BridgeConfig(address, mappings))
+    node.host.readiness.add("mqtt", lambda: bridge.problem)
+    return bridge
+
+
+def _broker_tls(network: NetworkFile, section: MqttSection) -> ssl.SSLContext:
+    authority = None if section.authority is None else network.path(section.authority)
+    try:
+        return ssl.create_default_context(cafile=authority)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(f"mqtt.authority: {authority}: {error}: give a PEM file") from error

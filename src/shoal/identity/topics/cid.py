@@ -15,7 +15,8 @@ from hashlib import sha256
 from typing import NewType
 
 from shoal.base.errors import MalformedMessage, UsageError
-from shoal.identity import base58
+from shoal.base.units import KIB
+from shoal.identity import peer_id
 
 Cid = NewType("Cid", bytes)
 
@@ -48,14 +49,29 @@ def parse_cid(text: str) -> Cid:
     try:
         if not text.startswith(_BASE58BTC):
             raise UsageError("it begins with z")
-        return cid_of_bytes(base58.decode(text[1:]))
+        return cid_of_bytes(peer_id.decode(text[1:]))
     except (UsageError, MalformedMessage) as error:
         raise UsageError(
-            f"{text[: base58.DIGITS_MAX]!r} is not the CID of a topic or event (zdpu...): {error}"
+            f"{text[: peer_id.DIGITS_MAX]!r} is not the CID of a topic or event (zdpu...): {error}"
         ) from None
 
 
 @lru_cache(maxsize=TEXTS_MAX)
 def show_cid(cid: Cid) -> str:
     """The CID as people write it."""
-    return _BASE58BTC + base58.encode(cid)
+    return _BASE58BTC + peer_id.encode(cid)
+
+
+# How large topics and events may be, with reasons.
+
+
+PAYLOAD_BYTES_MAX = 512 * KIB  # as for streams: one event must not stall a link for long
+NAME_BYTES_MAX = 1 * KIB  # of a topic, and of a sub-topic under `#`: a title, not a text
+VERSION_BYTES_MAX = 64  # of a protocol: /pulsarcast/1.0.0 has 17
+SUB_TOPICS_MAX = 256  # the thesis knows no limit: more than that need a level of their own
+PEERS_MAX = 1024  # a list in a topic descriptor: whoever needs more lets anyone publish, or request
+
+# The largest event. The largest topic (256 names of 1 KiB, 2,048 peers) has 405 KiB: it fits into
+# an event of its meta topic.
+BLOCK_BYTES_MAX = PAYLOAD_BYTES_MAX + 4 * KIB
+DEPTH_MAX = 8  # a descriptor nests four levels deep

@@ -17,8 +17,7 @@ from typing import TypeAlias
 import msgspec
 
 from shoal.base.errors import MalformedMessage, UsageError
-from shoal.identity.topics.cid import Cid, cid_of_bytes
-from shoal.identity.topics.limits import BLOCK_BYTES_MAX, DEPTH_MAX
+from shoal.identity.topics.cid import BLOCK_BYTES_MAX, DEPTH_MAX, Cid, cid_of_bytes
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):

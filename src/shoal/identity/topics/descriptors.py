@@ -9,19 +9,20 @@ must keep their CIDs. To sign, a peer needs a secp256k1 key (signing.py).
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from enum import IntEnum
+from functools import lru_cache
 
 import msgspec
 
 from shoal.base.errors import UsageError
-from shoal.identity.topics.cid import Cid
-from shoal.identity.topics.dates import CREATED_MS_MAX, CREATED_MS_MIN
-from shoal.identity.topics.limits import (
+from shoal.identity.topics.cid import (
     NAME_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     PEERS_MAX,
     SUB_TOPICS_MAX,
     VERSION_BYTES_MAX,
+    Cid,
 )
 
 PROTOCOL = "/pulsarcast/1.0.0"
@@ -224,3 +225,70 @@ def check_text(what: str, text: str, bytes_max: int) -> None:
         raise UsageError(f"{what}, {text!r}, holds half a character: write whole ones") from None
     if size > bytes_max:
         raise UsageError(f"{what} has at most {bytes_max} bytes, {text[:40]!r}... has {size}")
+
+
+# Moments as JavaScript writes them: ISO 8601 in UTC with milliseconds, 2020-01-02T03:04:05.678Z.
+#
+# Descriptors hold milliseconds since 1970. Text and number must stand for each other one to one, or
+# a descriptor would not come back as the bytes it was: so there is no other way to write a moment.
+
+
+_EPOCH = datetime(1970, 1, 1)
+_MS = timedelta(milliseconds=1)
+_TEXT_CHARS = 24
+MOMENTS_MAX = 4096  # an event's is written four times while it passes through
+
+CREATED_MS_MIN = (datetime.min - _EPOCH) // _MS
+CREATED_MS_MAX = (datetime.max - _EPOCH) // _MS
+
+
+@lru_cache(maxsize=MOMENTS_MAX)
+def show_moment(created_ms: int) -> str:
+    """The moment as descriptors write it, within CREATED_MS_MIN and CREATED_MS_MAX."""
+    return (_EPOCH + created_ms * _MS).isoformat(timespec="milliseconds") + "Z"
+
+
+@lru_cache(maxsize=MOMENTS_MAX)
+def parse_moment(text: str) -> int:
+    """Milliseconds since 1970."""
+    try:
+        moment = datetime.fromisoformat(text[:-1]) if len(text) == _TEXT_CHARS else None
+        if moment is not None and moment.isoformat(timespec="milliseconds") + "Z" == text:
+            return (moment - _EPOCH) // _MS
+    except ValueError:
+        pass
+    raise UsageError(f"{text[:_TEXT_CHARS]!r} is no moment: write 2020-01-02T03:04:05.678Z")
+
+
+def is_chain(topic: TopicDescriptor) -> bool:
+    """Whether each event of a topic follows the one before: one publisher gives them their place,
+    behind the last one."""
+    allowed, linking = topic.metadata.allowed_publishers, topic.metadata.event_linking
+    return allowed.enabled and len(allowed.peers) == 1 and linking is EventLinking.LAST_SEEN
+
+
+def may_publish(topic: TopicDescriptor, peer: bytes) -> bool:
+    """Whether a peer may give events their place in a topic."""
+    allowed = topic.metadata.allowed_publishers
+    return not allowed.enabled or peer in allowed.peers
+
+
+def may_request(topic: TopicDescriptor, peer: bytes) -> bool:
+    """Whether a peer may have its events published by others."""
+    requests: PeerList = topic.metadata.request_to_publish
+    return requests.enabled and (not requests.peers or peer in requests.peers)
+
+
+def is_allowed(topic: TopicDescriptor, event: EventDescriptor) -> bool:
+    """Whether a published event may be part of a topic."""
+    if event.publisher is None or not may_publish(topic, event.publisher):
+        return False
+    return event.publisher == event.author or may_request(topic, event.author)
+
+
+def is_the_only_publishers(topic: TopicDescriptor, event: EventDescriptor) -> bool:
+    """Whether an event was made and placed by the only one who publishes in a topic: whoever signs
+    one that follows it has signed for all of it."""
+    allowed = topic.metadata.allowed_publishers
+    sole = allowed.enabled and allowed.peers == (event.publisher,)
+    return sole and event.author == event.publisher

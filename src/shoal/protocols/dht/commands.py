@@ -10,8 +10,8 @@ from collections.abc import Hashable
 
 import msgspec
 
-from shoal.kernel.contact import Contact
-from shoal.protocols.dht.ids import DhtId
+from shoal.base.ids import Contact
+from shoal.protocols.dht.key_space import DhtId
 
 
 class Find(msgspec.Struct, frozen=True, gc=False):

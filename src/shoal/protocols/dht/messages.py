@@ -11,10 +11,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from shoal.base.ids import Count
-from shoal.kernel.contact import ADDRESSES_MAX, Address, Contact
+from shoal.base.ids import ADDRESSES_MAX, Address, Contact, Count
 from shoal.protocols.dht.config import KEY_BYTES_MAX, VALUE_BYTES_MAX, VALUES_MAX, K
-from shoal.protocols.dht.ids import WireDhtId
+from shoal.protocols.dht.key_space import WireDhtId
 
 Addresses = Annotated[tuple[Address, ...], Meta(max_length=ADDRESSES_MAX)]
 Contacts = Annotated[tuple[Contact, ...], Meta(max_length=K)]

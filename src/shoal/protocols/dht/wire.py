@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.errors import MalformedMessage, OversizedMessage
-from shoal.kernel.codec import DHT
+from shoal.kernel.machine import DHT
 from shoal.protocols.dht.config import FRAME_BYTES_MAX
 from shoal.protocols.dht.messages import ANSWERS, QUESTIONS, Answer, Question
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 
-from shoal.base.ids import NodeId
-from shoal.kernel.contact import Contact
-from shoal.protocols.search.documents import DOCUMENTS, Document, Life
+from shoal.base.ids import Contact, NodeId
+from shoal.protocols.search.documents.document import DOCUMENTS, Document, Life
 from shoal.protocols.search.spaces import Space
 
 # The network

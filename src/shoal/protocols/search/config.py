@@ -165,3 +165,53 @@ class SearchConfig(msgspec.Struct, frozen=True):
     def silent_ns(self) -> int:
         """A neighbour that was not heard of for so long is gone."""
         return (self.pings_missed_max + 1) * self.beat_ns
+
+
+# How much a message of the search protocol may carry, with the reason for each bound.
+
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1  # the thesis' integers, unless noted
+UINT32_MAX = 2**32 - 1
+HOPS_UNKNOWN = INT32_MAX  # of a SplitEdge whose sender does not know the size of the network
+
+PAYLOAD_BYTES_MAX = 64 * KIB  # of a bubble: it is copied to thousands of nodes
+MATCH_ITEMS_MAX = 64  # answers in one message; more go into the next one
+ITEM_BYTES_MAX = PAYLOAD_BYTES_MAX + 1 * KIB  # a payload, and what proves whose it is
+USER_DATA_BYTES_MAX = 64 * KIB  # of a user connection at once: others share the link
+FRAME_BYTES_MAX = 256 * KIB  # a bubble with its header needs a third; a Match may be full
+
+NONCE_BYTES = 8
+WAY_BYTES = 4  # of a nonce: bubbles that share them, and their origin, take the same ways
+BUBBLE_ID_BYTES = 16  # 2^64 live bubbles until two are likely to share an id by chance
+
+EXTRAS_MAX = 32  # columns beside D0, D1 and D2: each is paid for in every Ping
+EXTRA_NAME_CHARS_MAX = 64
+REASON_CHARS_MAX = 256  # why somebody was refused: one line
+CONNECTION_TYPE_CHARS_MAX = 64
+OTHERS_MAX = 8  # hosts that a client is sent to
+
+# Every bound of queries and documents, with its reason.
+
+
+QUERY_CHARS_MAX = 1024  # what people type, and what a node stores for a stranger
+QUERY_DEPTH_MAX = 8  # parentheses in parentheses: parsing and matching go as deep
+QUERY_TERMS_MAX = 64  # words and comparisons: each costs time in every index that is asked
+QUERY_PREFIXES_MAX = 4  # words with *: as dear as all the words that begin so
+
+DOCUMENT_BYTES_MAX = 64 * KIB  # of a payload: it travels to hundreds of nodes
+KIND_CHARS_MAX = 64  # stream, topic, event, document, or what applications add
+
+# Of a document, only so much is looked at; what lies beyond cannot be found. Documents come from
+# strangers, so these hold whatever their payload was.
+DOCUMENT_DEPTH_MAX = 16  # objects and lists inside each other
+DOCUMENT_VALUES_MAX = 1024  # objects and lists included
+DOCUMENT_CHARS_MAX = 64 * KIB  # of all texts together
+DOCUMENT_WORDS_MAX = 8192  # of all texts together: normalisation makes 18 letters of one character
+PATH_CHARS_MAX = 256  # of a field, with all that it lies in
+WORD_CHARS_MAX = 128  # the rest of a longer word is cut off, in queries as well; a hash has fewer
+
+# Unicode's stream-safe format (UAX 15) lets so many marks follow a letter. Sorting them takes time
+# with the square of their number: 64 Ki of them, 5 s.
+MARKS_MAX = 30
+
+INDEX_BYTES_MAX = 64 * MIB  # of one index, unless its owner says otherwise

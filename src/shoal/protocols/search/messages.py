@@ -12,9 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from shoal.protocols.search.addresses import AddressRecord
-from shoal.protocols.search.headers import BubbleHeader, bubble_id
-from shoal.protocols.search.limits import INT32_MAX, INT32_MIN
+from shoal.protocols.search.config import INT32_MAX, INT32_MIN
+from shoal.protocols.search.signed_records import AddressRecord, BubbleHeader, bubble_id
 
 Location = Annotated[int, Meta(ge=INT32_MIN, le=INT32_MAX)]
 

@@ -18,9 +18,8 @@ from msgspec import Meta
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
 from shoal.base.ids import Count, WireNodeId
 from shoal.base.units import KIB
-from shoal.protocols.search.documents import DOCUMENT_BYTES_MAX, Digest, DocumentId
-from shoal.protocols.search.limits import ITEM_BYTES_MAX, PAYLOAD_BYTES_MAX
-from shoal.protocols.search.queries.config import QUERY_CHARS_MAX
+from shoal.protocols.search.config import ITEM_BYTES_MAX, PAYLOAD_BYTES_MAX, QUERY_CHARS_MAX
+from shoal.protocols.search.documents.document import DOCUMENT_BYTES_MAX, Digest, DocumentId
 
 HITS_MAX = 256  # of one node: a reader of more asks again, more precisely
 WATCH_ID_BYTES = 8

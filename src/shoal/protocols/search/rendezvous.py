@@ -14,11 +14,11 @@ from shoal.base.errors import RemoteError, UsageError
 from shoal.base.ids import NodeId
 from shoal.kernel.effects import Effect, Send
 from shoal.kernel.records import Rejected
-from shoal.protocols.search.addresses import AddressRecord
-from shoal.protocols.search.checks import Checks
-from shoal.protocols.search.documents import Document, read_document
-from shoal.protocols.search.durable import Durable
-from shoal.protocols.search.holdings import Holdings, Verdict
+from shoal.protocols.search.bubbles.answer_routes import Routes
+from shoal.protocols.search.documents.document import Document, read_document
+from shoal.protocols.search.documents.document_store import Holdings, Verdict
+from shoal.protocols.search.documents.durable_documents import Durable
+from shoal.protocols.search.links import Visits
 from shoal.protocols.search.messages import BubbleCast, Match
 from shoal.protocols.search.payloads import (
     Hit,
@@ -33,10 +33,10 @@ from shoal.protocols.search.payloads import (
     decode_payload,
     encode_item,
 )
-from shoal.protocols.search.routes import Routes
+from shoal.protocols.search.signature_checks import Checks
+from shoal.protocols.search.signed_records import AddressRecord
 from shoal.protocols.search.spaces import Space, Spaces
-from shoal.protocols.search.visits import Visits
-from shoal.protocols.search.watches import Watches
+from shoal.protocols.search.watches.stored_watches import Watches
 
 NO_BUBBLE = bytes(16)  # a sighting answers no bubble: its query says which it is
 

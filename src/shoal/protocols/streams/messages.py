@@ -11,10 +11,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from shoal.base.ids import ChainName, Count, MessageId, Partition, WireNodeId, WireStreamId
+from shoal.base.ids import ChainName, Contact, Count, Partition, WireNodeId, WireStreamId
 from shoal.identity import SIGNATURE_BYTES
-from shoal.identity.stream_message import Position
-from shoal.kernel.contact import Contact
+from shoal.identity.group_key import POINT_BYTES, KeyId, WrapBytes
+from shoal.identity.message_body import Position
 from shoal.protocols.streams.config import (
     DEGREE_MAX,
     FRAME_BYTES_MAX,
@@ -32,16 +32,6 @@ PREFIX_CHARS_MAX = 64  # of IPv6, written out
 SIGNAL_BYTES_MAX = 4096  # what two nodes have to tell each other before there is a link
 
 Neighbours = Annotated[tuple[WireNodeId, ...], Meta(max_length=DEGREE_MAX)]
-
-
-class VerifiedMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message that its publisher signed."""
-
-    id: MessageId
-    previous: Position | None
-    content_type: int
-    content: bytes
-    signed: bytes
 
 
 # Node to node
@@ -342,3 +332,21 @@ READER_MESSAGES = (StorageNodes,)  # for whoever reads history, a machine of its
 STORAGE_MESSAGES = (KeepStreams,)  # for storage nodes
 CLOCK_MESSAGES = (AskTime, TellTime)  # for a machine that compares clocks
 KEY_MESSAGES = (KeyHolders, Expect)  # for the key exchange, another one
+
+# Messages between a reader who lacks a key and somebody who may have it.
+
+
+class KeyRequest(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """Give me this key. It is to be wrapped for my public key, which is that of my node id."""
+
+    request: Count
+    stream: WireStreamId
+    key: KeyId
+    public_key: Annotated[bytes, Meta(min_length=POINT_BYTES, max_length=POINT_BYTES)]
+
+
+class KeyAnswer(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """The key; or none, for it is not here, or not for you."""
+
+    request: Count
+    sealed: WrapBytes | None

@@ -16,10 +16,10 @@ from random import Random
 
 import msgspec
 
+from shoal.base.containers import RateLimit
 from shoal.base.errors import InvariantViolated
-from shoal.base.ids import NodeId
+from shoal.base.ids import Contact, NodeId
 from shoal.base.units import MS_NS, S_NS
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import CancelTimer, CloseLink, Effect, Notify, OpenLink, Send, SetTimer
 from shoal.kernel.inputs import (
     CommandIssued,
@@ -31,9 +31,8 @@ from shoal.kernel.inputs import (
     Started,
     TimerFired,
 )
-from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
-from shoal.kernel.wall import WallClock
+from shoal.kernel.wall_clock import WallClock
 from shoal.protocols.streams.messages import CLOCK_MESSAGES, AskTime, TellTime
 
 PURPOSE = "clock"

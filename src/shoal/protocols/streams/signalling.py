@@ -3,7 +3,7 @@
 A node that is behind a NAT can be called, but not dialled. What the two have to tell each other
 first goes node, tracker, node. The tracker passes on what one member of a stream says to another
 one that it was told to link with, to measure, or to ask for keys, and nothing else: it is no
-mailbox. What they say is theirs (shoal.transport.signalling), and as little as a few kilobytes.
+mailbox. What they say is theirs (shoal.transport.webrtc_signals), and as little as a few kilobytes.
 
 Two machines of their own, beside the tracker's and the node's: neither needs to know of the other's
 work, only who is whose neighbour.
@@ -16,16 +16,16 @@ from typing import Any
 
 import msgspec
 
+from shoal.base.containers import RateLimit
 from shoal.base.errors import InvariantViolated, UsageError
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import MS_NS
 from shoal.kernel.effects import Effect, Notify, Send
 from shoal.kernel.inputs import CommandIssued, Input, MessageReceived
-from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
+from shoal.protocols.streams.member.stream_node import StreamNode
 from shoal.protocols.streams.messages import Signal, Signalled
-from shoal.protocols.streams.node import StreamNode
-from shoal.protocols.streams.tracked_stream import TrackedStream
+from shoal.protocols.streams.tracker.stream_record import TrackedStream
 
 SIGNALS_BURST = 32
 SIGNALS_REFILL_NS = 250 * MS_NS

@@ -1,8 +1,6 @@
-"""Durable topics: signed, content-addressed events.
+"""Durable topics: signed, content-addressed events, kept and passed on so that none is lost.
 
-cid          names of blocks: CIDv1 over DAG-CBOR and sha2-256
-descriptors  topics and events as people think of them; they cannot be built invalid
-canonical    their bytes, and back
-signing      who signs which of these bytes, and what identifies an event
-rpc          what peers say to each other, as protobuf
+Begin with `machine.py`, then `topic.py` (what a node does with an event), `tree.py` (along which
+links it is passed on) and `fetching.py` (how a missing parent is found). There is no table of nodes
+here: the DHT machine is asked. It must not know streams or search.
 """

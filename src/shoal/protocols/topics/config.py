@@ -6,7 +6,7 @@ import msgspec
 
 from shoal.base.errors import ConfigError
 from shoal.base.units import KIB, MIB, MS_NS, S_NS
-from shoal.identity.topics.limits import BLOCK_BYTES_MAX
+from shoal.identity.topics.cid import BLOCK_BYTES_MAX
 
 MESSAGES_MAX = 256  # in one RPC: what a neighbour collects in one turn of its event loop
 HEADS_MAX = 256  # childless events that one message names

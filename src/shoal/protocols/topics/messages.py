@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from shoal.base.errors import UsageError
+from shoal.base.ids import Contact, NodeId
+from shoal.base.units import MS_NS
 from shoal.identity.topics.cid import Cid
 from shoal.identity.topics.descriptors import (
     PROTOCOL,
@@ -13,7 +15,7 @@ from shoal.identity.topics.descriptors import (
     check_stamp,
     check_text,
 )
-from shoal.kernel.contact import Contact
+from shoal.kernel.effects import Send
 from shoal.protocols.topics.config import (
     CONTACTS_MAX,
     HEADS_MAX,
@@ -191,3 +193,13 @@ class Rpc(msgspec.Struct, frozen=True, gc=False):
 def _at_most(what: str, count: int, limit: int) -> None:
     if count > limit:
         raise UsageError(f"at most {limit} {what} in one message, not {count}: send several")
+
+
+def say(peer: NodeId, *messages: Message) -> Send:
+    """Messages to one peer."""
+    return Send(Rpc(messages), (peer,))
+
+
+def stamp(now_ns: int) -> Stamp:
+    """What every message says of itself."""
+    return Stamp(now_ns // MS_NS)

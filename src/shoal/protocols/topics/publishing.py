@@ -10,34 +10,41 @@ came from, or everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from shoal.base.containers import RateLimit
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS
 from shoal.identity import PrivateKey
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of, show_cid
-from shoal.identity.topics.descriptors import EventDescriptor, EventLinking, EventMetadata
-from shoal.identity.topics.signing import core_cid, publish_event, sign_event
+from shoal.identity.topics.descriptor_codec import encode_descriptor
+from shoal.identity.topics.descriptors import (
+    EventDescriptor,
+    EventLinking,
+    EventMetadata,
+    may_request,
+)
+from shoal.identity.topics.event_signatures import core_cid, publish_event, sign_event
 from shoal.kernel.effects import CancelTimer, Effect, Notify, Send, SetTimer
-from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import EventPublished, Rejected
-from shoal.kernel.wall import WallClock
+from shoal.kernel.wall_clock import WallClock
 from shoal.protocols.topics.archive import Archive
 from shoal.protocols.topics.commands import EventAccepted, PublishRefused
 from shoal.protocols.topics.config import TOPICS_MAX, TopicsConfig
-from shoal.protocols.topics.log import Entry
-from shoal.protocols.topics.messages import PublishAnswer, RequestToPublish, Rpc
-from shoal.protocols.topics.state import TopicState, may_request
-from shoal.protocols.topics.tree import say, stamp
+from shoal.protocols.topics.event_log import Entry
+from shoal.protocols.topics.messages import PublishAnswer, RequestToPublish, Rpc, say, stamp
+
+if TYPE_CHECKING:
+    from shoal.protocols.topics.topic import TopicState
 
 PUBLISH = "publish"  # the token of a write that an event of ours waits for
 PARENT: Hashable = object()  # the token of a search for an event that others shall follow
 REQUEST = "request"  # the timer of a request that is not answered
 AUTHORS_MAX = 10_000  # whose rate is remembered
 
-Placed = Callable[[TopicState, Entry, bytes, int], list[Effect]]
+Placed: TypeAlias = "Callable[[TopicState, Entry, bytes, int], list[Effect]]"
 """An event of ours is on disk: take it in, pass it on, have it stored."""
 
 

@@ -14,23 +14,20 @@ its parent has found a loop, and leaves; who loses its parent knows its grandpar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from random import Random
 
 import msgspec
 
 from shoal.base.errors import InvariantViolated
-from shoal.base.ids import NodeId, short_node_id
-from shoal.base.units import MS_NS
+from shoal.base.ids import Contact, NodeId, short_node_id
 from shoal.identity.topics.cid import Cid
 from shoal.identity.topics.descriptors import TopicDescriptor
-from shoal.identity.topics.signing import signer_of
-from shoal.kernel.contact import Contact
-from shoal.kernel.effects import CancelTimer, Effect, Send, SetTimer
+from shoal.identity.topics.event_signatures import signer_of
+from shoal.kernel.effects import CancelTimer, CloseLink, Effect, OpenLink, Send, SetTimer
 from shoal.protocols.dht.commands import Find
-from shoal.protocols.dht.ids import id_of_node
+from shoal.protocols.dht.key_space import id_of_node
 from shoal.protocols.topics.config import CONTACTS_MAX, PATH_MAX, TopicsConfig
-from shoal.protocols.topics.links import Links
 from shoal.protocols.topics.messages import (
     JoinTopic,
     LeaveTopic,
@@ -39,7 +36,8 @@ from shoal.protocols.topics.messages import (
     Path,
     Redirect,
     Rpc,
-    Stamp,
+    say,
+    stamp,
 )
 
 JOIN = "join"  # the timer of an unanswered join, or of the next search; and the token of a search
@@ -54,16 +52,6 @@ class Here(msgspec.Struct):
     @property
     def contact(self) -> Contact:
         return Contact(self.node, self.addresses)
-
-
-def say(peer: NodeId, *messages: Message) -> Send:
-    """Messages to one peer."""
-    return Send(Rpc(messages), (peer,))
-
-
-def stamp(now_ns: int) -> Stamp:
-    """What every message says of itself."""
-    return Stamp(now_ns // MS_NS)
 
 
 class Tree:
@@ -354,3 +342,50 @@ class Tree:
             raise InvariantViolated(f"{short_node_id(node)} has its parent as a child")
         if len(self.children) > self._config.children_max:
             raise InvariantViolated(f"{short_node_id(node)} has {len(self.children)} children")
+
+
+# Links of this machine: one claim for each peer, whoever of the topics needs it.
+
+
+PURPOSE = "topics"
+
+
+class Links:
+    """Who needs which link."""
+
+    def __init__(self) -> None:
+        self.up: dict[NodeId, None] = {}
+        self._users: dict[NodeId, dict[Hashable, None]] = {}
+
+    def hold(self, contact: Contact, user: Hashable) -> list[Effect]:
+        """Have a link for somebody; it may be up already."""
+        users = self._users.get(contact.node)
+        if users is not None:
+            users[user] = None
+            return []
+        self._users[contact.node] = {user: None}
+        return [OpenLink(contact, PURPOSE)]
+
+    def release(self, peer: NodeId, user: Hashable) -> list[Effect]:
+        """Somebody needs a link no more."""
+        users = self._users.get(peer)
+        if users is None or user not in users:
+            return []
+        del users[user]
+        if users:
+            return []
+        del self._users[peer]
+        self.up.pop(peer, None)
+        return [CloseLink(peer, PURPOSE)]
+
+    def opened(self, peer: NodeId) -> list[Hashable]:
+        """A link is up; gives who waits for it."""
+        if peer not in self._users:
+            return []
+        self.up[peer] = None
+        return list(self._users[peer])
+
+    def lost(self, peer: NodeId) -> list[Hashable]:
+        """A link is gone; gives who had it."""
+        self.up.pop(peer, None)
+        return list(self._users.pop(peer, ()))

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from shoal.base.ids import NodeId, node_id
-from shoal.lab.search.model import cast as module
-from shoal.lab.search.model.cast import Links, Wave, cast, halve
-from shoal.lab.search.model.circle import draw_circle, draw_locations
-from shoal.lab.search.model.graph import Graph, build_graph
-from shoal.lab.search.model.permutation import permuted
-from shoal.protocols.search.casting import Candidate, divide
-from shoal.protocols.search.seen import COLLISIONS_MAX
+from shoal.protocols.search.bubbles.bubble_split import Candidate, divide
+from shoal.protocols.search.bubbles.seen_bubbles import COLLISIONS_MAX
+from shoal_lab.experiments.search_model import cast as module
+from shoal_lab.experiments.search_model.cast import Links, Wave, cast, halve, permuted
+from shoal_lab.experiments.search_model.circle import (
+    Graph,
+    build_graph,
+    draw_circle,
+    draw_locations,
+)
 
 
 def network(nodes: int, low: int = 2, high: int = 10, seed: int = 1) -> Graph:

@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 
 from shoal.base.errors import InvariantViolated
-from shoal.lab.search.model.circle import (
+from shoal_lab.experiments.search_model.circle import (
     NOBODY,
     Circle,
     Flags,
+    build_graph,
     check_circle,
+    components,
     crash,
     draw_circle,
     draw_locations,
+    largest_part,
     leave,
     lone_circle,
     merge,
 )
-from shoal.lab.search.model.graph import build_graph, components, largest_part
 
 RING = Circle(
     # Owners 0 1 2 0 3 in the order of the circle: node 0 is on it twice.

@@ -6,16 +6,16 @@ import msgspec
 import pytest
 
 from shoal.base.errors import ConfigError, InvariantViolated
-from shoal.kernel.tables import run_table_schema
-from shoal.lab.kinds import RunProgress, RunRequest, find_kind
-from shoal.lab.runner import RunResult, run_scenario
-from shoal.lab.scenario import NetworkSettings, Scenario
-from shoal.lab.search.model import study
-from shoal.lab.search.model.experiment import MODEL, check_theory
-from shoal.lab.search.model.figures import ModelFigures, StageFigures
-from shoal.lab.search.model.options import Event, ModelOptions
-from shoal.protocols.search.sizes import bubble_size
+from shoal.protocols.search.bubbles.bubble_size import bubble_size
 from shoal.sim.simulation import SimulationFailure
+from shoal_lab.experiments.search_model import study
+from shoal_lab.experiments.search_model.figures import ModelFigures, StageFigures
+from shoal_lab.experiments.search_model.options import Event, ModelOptions
+from shoal_lab.experiments.search_model.study import MODEL, check_theory
+from shoal_lab.runs.run_tables import run_table_schema
+from shoal_lab.runs.runner import RunResult, run_scenario
+from shoal_lab.scenarios.experiment_kinds import RunProgress, RunRequest, find_kind
+from shoal_lab.scenarios.scenario import NetworkSettings, Scenario
 
 
 def run(nodes: int = 2000, seed: int = 1, **options: object) -> RunResult:

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 from shoal.base.errors import InvariantViolated
-from shoal.lab.search.model import gossip
-from shoal.lab.search.model.circle import draw_circle, draw_locations
-from shoal.lab.search.model.gossip import MOST, Step, measure, steps_needed
-from shoal.lab.search.model.graph import Graph, build_graph
+from shoal_lab.experiments.search_model import gossip
+from shoal_lab.experiments.search_model.circle import (
+    Graph,
+    build_graph,
+    draw_circle,
+    draw_locations,
+)
+from shoal_lab.experiments.search_model.gossip import MOST, Step, measure, steps_needed
 
 
 def network(nodes: int, low: int, high: int) -> Graph:

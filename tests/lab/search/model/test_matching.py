@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shoal.lab.search.model.cast import Bubbles
-from shoal.lab.search.model.matching import match
+from shoal_lab.experiments.search_model.cast import Bubbles, match
 
 RNG = np.random.default_rng(1)
 

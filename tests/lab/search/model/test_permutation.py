@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.lab.search.model.circle import draw_circle
-from shoal.lab.search.model.graph import Graph, build_graph
-from shoal.lab.search.model.permutation import permuted
+from shoal_lab.experiments.search_model.cast import permuted
+from shoal_lab.experiments.search_model.circle import Graph, build_graph, draw_circle
 
 
 def network(nodes: int = 50, locations: int = 3) -> Graph:

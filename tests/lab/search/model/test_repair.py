@@ -6,16 +6,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from shoal.lab.search.model.circle import (
+from shoal_lab.experiments.search_model.circle import (
     Circle,
     Numbers,
     check_circle,
     crash,
     draw_circle,
     draw_locations,
+    largest_part,
 )
-from shoal.lab.search.model.graph import largest_part
-from shoal.lab.search.model.repair import degrees, repair
+from shoal_lab.experiments.search_model.stages import degrees, repair
 
 NODES = 4000
 

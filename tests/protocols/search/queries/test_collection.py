@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.protocols.search.queries.documents import Document, document_of
+from shoal.protocols.search.queries.document_view import Document, document_of
 from shoal.protocols.search.queries.index import Index
 from shoal.protocols.search.queries.parser import parse
 from shoal.protocols.search.queries.query import EVERYTHING, Query

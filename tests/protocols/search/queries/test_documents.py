@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocols.search.queries.config import (
+from shoal.protocols.search.config import (
     DOCUMENT_CHARS_MAX,
     DOCUMENT_DEPTH_MAX,
     DOCUMENT_VALUES_MAX,
@@ -17,7 +17,7 @@ from shoal.protocols.search.queries.config import (
     KIND_CHARS_MAX,
     PATH_CHARS_MAX,
 )
-from shoal.protocols.search.queries.documents import Document, Number, Text, document_of
+from shoal.protocols.search.queries.document_view import Document, Number, Text, document_of
 
 EVENT = Text("kind", ("event",))
 

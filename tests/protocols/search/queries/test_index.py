@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from shoal.protocols.search.queries.config import INDEX_BYTES_MAX
-from shoal.protocols.search.queries.documents import Document, document_of
+from shoal.protocols.search.config import INDEX_BYTES_MAX
+from shoal.protocols.search.queries.document_view import Document, document_of
 from shoal.protocols.search.queries.index import Index
 from shoal.protocols.search.queries.matching import matches
 from shoal.protocols.search.queries.parser import parse

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from shoal.base.errors import UsageError
-from shoal.protocols.search.queries import config
-from shoal.protocols.search.queries.canonical import canonical
-from shoal.protocols.search.queries.documents import document_of
+from shoal.protocols.search import config
+from shoal.protocols.search.queries.document_view import document_of
 from shoal.protocols.search.queries.index import Index
 from shoal.protocols.search.queries.matching import matches
 from shoal.protocols.search.queries.parser import parse
+from shoal.protocols.search.queries.query import canonical
 
 PAGE = (Path(__file__).parents[4] / "docs" / "search-queries.md").read_text()
 

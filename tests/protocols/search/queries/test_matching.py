@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from shoal.protocols.search.queries.building import all_of, any_of, negation
-from shoal.protocols.search.queries.documents import document_of
+from shoal.protocols.search.queries.document_view import document_of
 from shoal.protocols.search.queries.matching import matches
 from shoal.protocols.search.queries.parser import parse
-from shoal.protocols.search.queries.query import EVERYTHING, Query
+from shoal.protocols.search.queries.query import EVERYTHING, Query, all_of, any_of, negation
 from tests.support.search_queries import contents, queries
 
 TRAM = document_of(

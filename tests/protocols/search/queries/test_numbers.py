@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocols.search.queries.documents import Number
+from shoal.protocols.search.queries.document_view import Number
+from shoal.protocols.search.queries.index import Numbers
 from shoal.protocols.search.queries.matching import fits
-from shoal.protocols.search.queries.numbers import Numbers
 from shoal.protocols.search.queries.query import Between, Compare
 
 few = st.integers(-2, 2).map(float)

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.errors import UsageError
-from shoal.protocols.search.queries.building import all_of, any_of
-from shoal.protocols.search.queries.canonical import canonical
-from shoal.protocols.search.queries.config import (
-    QUERY_CHARS_MAX,
-    QUERY_DEPTH_MAX,
-    QUERY_TERMS_MAX,
-)
+from shoal.protocols.search.config import QUERY_CHARS_MAX, QUERY_DEPTH_MAX, QUERY_TERMS_MAX
 from shoal.protocols.search.queries.parser import parse
 from shoal.protocols.search.queries.query import (
     EVERYTHING,
@@ -26,6 +20,9 @@ from shoal.protocols.search.queries.query import (
     Not,
     Query,
     Words,
+    all_of,
+    any_of,
+    canonical,
 )
 from shoal.protocols.search.queries.words import fold, words_of
 from tests.support.search_queries import FIELDS, VOCABULARY, queries, queries_of

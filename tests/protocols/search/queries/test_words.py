@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.protocols.search.queries.config import MARKS_MAX, WORD_CHARS_MAX
+from shoal.protocols.search.config import MARKS_MAX, WORD_CHARS_MAX
 from shoal.protocols.search.queries.words import fold, words_of
 
 

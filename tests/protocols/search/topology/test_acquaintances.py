@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shoal.kernel.contact import Contact
-from shoal.protocols.search.topology.acquaintances import TRIES_MAX, Acquaintances
+from shoal.base.ids import Contact
+from shoal.protocols.search.circle.known_nodes import TRIES_MAX, Acquaintances
 from tests.support.circle import ME, Peer
 
 ANN, BOB, EVE = (Peer(number) for number in range(1, 4))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.base.errors import InvariantViolated
+from shoal.protocols.search.circle.locations import Edges
 from shoal.protocols.search.messages import (
     BreakEdge,
     Cancel,
@@ -17,7 +18,6 @@ from shoal.protocols.search.messages import (
     Redirect,
     SplitEdge,
 )
-from shoal.protocols.search.topology.edges import Edges
 from tests.support.circle import UNKNOWN, CircleBench, Peer
 
 BOOT, MASTER, SLAVE, OTHER = (Peer(number) for number in range(1, 5))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.protocols.search.circle.join import HOPS_UNKNOWN
+from shoal.protocols.search.circle.locations import JOINING, STANDING
 from shoal.protocols.search.messages import EdgeClosed, EdgeName, MergeEdge, SlaveHello
-from shoal.protocols.search.topology.locations import JOINING, STANDING
-from shoal.protocols.search.topology.splits import HOPS_UNKNOWN
 from tests.support.circle import ME, CircleBench, Peer
 
 BOOT, MASTER, SLAVE, LATE = (Peer(number) for number in range(1, 5))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal.protocols.search.circle.locations import LEAVING, Location
 from shoal.protocols.search.commands import Left
 from shoal.protocols.search.messages import (
     BreakEdge,
@@ -15,7 +16,6 @@ from shoal.protocols.search.messages import (
     Redirect,
     SlaveHello,
 )
-from shoal.protocols.search.topology.locations import LEAVING, Location
 from tests.support.circle import CircleBench, Peer
 
 BOOT, MASTER, SLAVE, NEXT, OTHER = (Peer(number) for number in range(1, 6))

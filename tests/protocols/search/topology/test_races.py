@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shoal.lab.search.survey import survey
 from shoal.protocols.search.messages import (
     Cancel,
     EdgeClosed,
@@ -11,6 +10,7 @@ from shoal.protocols.search.messages import (
     Redirect,
     SlaveHello,
 )
+from shoal_lab.experiments.search.survey import survey
 from tests.support.circle import Peer, SmallNetwork
 
 

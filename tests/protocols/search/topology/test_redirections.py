@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shoal.protocols.search.circle.locations import LEAVING, Location
 from shoal.protocols.search.messages import (
     Cancel,
     EdgeClosed,
@@ -10,7 +11,6 @@ from shoal.protocols.search.messages import (
     Redirect,
     SlaveHello,
 )
-from shoal.protocols.search.topology.locations import LEAVING, Location
 from tests.support.circle import CircleBench, Peer
 
 BOOT, MASTER, SLAVE, NEW, OTHER = (Peer(number) for number in range(1, 6))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shoal.kernel.contact import Contact
+from shoal.base.ids import Contact
+from shoal.protocols.search.circle.locations import JOINING, LEAVING
+from shoal.protocols.search.circle.partition_healing import DEAD_MANY, LOOKS
 from shoal.protocols.search.messages import EdgeName, MergeEdge, SplitEdge
-from shoal.protocols.search.topology.locations import JOINING, LEAVING
-from shoal.protocols.search.topology.reunions import DEAD_MANY, LOOKS
 from tests.support.circle import CircleBench, Peer
 
 BOOT, MASTER, SLAVE, NEW = (Peer(number) for number in range(1, 5))

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from shoal.base.ids import NodeId
+from shoal.protocols.search.circle.join import HOPS_TAKEN, HOPS_UNKNOWN, WAITING_MAX, walk_hops
+from shoal.protocols.search.circle.locations import Location, Split
 from shoal.protocols.search.messages import (
     Cancel,
     EdgeClosed,
@@ -16,13 +18,6 @@ from shoal.protocols.search.messages import (
     MergeEdge,
     Redirect,
     SplitEdge,
-)
-from shoal.protocols.search.topology.locations import Location, Split
-from shoal.protocols.search.topology.splits import (
-    HOPS_TAKEN,
-    HOPS_UNKNOWN,
-    WAITING_MAX,
-    walk_hops,
 )
 from tests.support.circle import CircleBench, Peer
 

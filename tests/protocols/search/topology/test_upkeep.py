@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shoal.base.units import S_NS
+from shoal.protocols.search.circle.locations import JOINING, LEAVING, STANDING
 from shoal.protocols.search.messages import (
     EdgeClosed,
     EdgeName,
@@ -12,7 +13,6 @@ from shoal.protocols.search.messages import (
     SlaveHello,
     SplitEdge,
 )
-from shoal.protocols.search.topology.locations import JOINING, LEAVING, STANDING
 from tests.support.circle import CircleBench, Peer
 
 BOOT, MASTER, SLAVE, NEW, OTHER = (Peer(number) for number in range(1, 6))

@@ -10,15 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.units import S_NS
-from shoal.identity.stream_message import Position, decode_body
-from shoal.protocols.streams.history.commands import (
-    FAILED,
-    HistoryEnded,
-    LastMessages,
-    MessageRange,
-    What,
-)
-from shoal.protocols.streams.history.config import ClientConfig
+from shoal.identity.message_body import Position, decode_body
+from shoal.protocols.streams.commands import FAILED, HistoryEnded, LastMessages, MessageRange, What
+from shoal.protocols.streams.config import ClientConfig
 from shoal.protocols.streams.history.messages import (
     Cursor,
     Kept,
@@ -27,7 +21,7 @@ from shoal.protocols.streams.history.messages import (
     Refused,
     Rows,
 )
-from shoal.protocols.streams.history.reader import cursor_of
+from shoal.protocols.streams.history.read_plan import cursor_of
 from shoal.protocols.streams.messages import StorageNodes
 from tests.support.history import ONE, TWO, Keeper, Library, Silent, Twisted, history, replaced
 from tests.support.streams import (

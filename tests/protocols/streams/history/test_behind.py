@@ -10,28 +10,25 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.base.units import S_NS
-from shoal.identity.stream_message import Position
-from shoal.kernel.wall import WallClock
-from shoal.protocols.streams.history.behind import Comparisons
-from shoal.protocols.streams.history.commands import (
-    HistoryEnded,
-    LastMessages,
-    LogRange,
-    MessageRange,
-)
-from shoal.protocols.streams.history.config import StorageConfig, SyncConfig
+from shoal.identity.message_body import Position
+from shoal.kernel.wall_clock import WallClock
+from shoal.protocols.streams.commands import HistoryEnded, LastMessages, LogRange, MessageRange
+from shoal.protocols.streams.config import StorageConfig, SyncConfig
+from shoal.protocols.streams.history.anti_entropy import FollowStream
 from shoal.protocols.streams.history.messages import (
     EVERYTHING,
+    AskMessages,
+    AskRows,
     CountKept,
     ReadHeads,
     ReadLast,
     ReadLog,
     Refused,
     Rows,
+    SyncRefused,
 )
+from shoal.protocols.streams.history.replica_set import Comparisons
 from shoal.protocols.streams.history.storage_node import KeepMessage
-from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import AskMessages, AskRows, SyncRefused
 from shoal.storage.errors import StoreFull
 from tests.support.history import LOG, Keeper, Library, Silent, history
 from tests.support.storage_host import StorageHost, everything, message

@@ -8,13 +8,12 @@ import pytest
 
 from shoal.base.ids import KEYS_PARTITION, NodeId, StreamId
 from shoal.base.units import MS_NS, S_NS
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.effects import Effect, Send
-from shoal.kernel.wall import WallClock
-from shoal.protocols.streams.absence import Absence
-from shoal.protocols.streams.config import NodeConfig
-from shoal.protocols.streams.history.config import ClientConfig
-from shoal.protocols.streams.history.messages import CatchUp, FilledFromStorage
+from shoal.kernel.wall_clock import WallClock
+from shoal.protocols.streams.commands import CatchUp, FilledFromStorage
+from shoal.protocols.streams.config import ClientConfig, NodeConfig
+from shoal.protocols.streams.member.joined_stream import Absence
 from shoal.protocols.streams.messages import FindStorage
 from tests.support.history import ONE, Keeper, Library, Silent, history
 from tests.support.machines import Scripted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.history.commands import (
+from shoal.identity.message_body import Position
+from shoal.protocols.streams.commands import (
     COMPLETE,
     NO_STORAGE,
     NO_TRACKER,

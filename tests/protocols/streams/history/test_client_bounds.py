@@ -8,7 +8,7 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.units import S_NS
-from shoal.protocols.streams.history.commands import (
+from shoal.protocols.streams.commands import (
     FAILED,
     HistoryEnded,
     LastMessages,
@@ -17,7 +17,7 @@ from shoal.protocols.streams.history.commands import (
     ReadMore,
     StopReading,
 )
-from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.config import ClientConfig
 from shoal.protocols.streams.history.messages import Rows
 from tests.support.history import ONE, Keeper, Library, Silent, Twisted, history, replaced
 from tests.support.streams import OTHER_STREAM, STREAM

@@ -11,29 +11,31 @@ from msgspec.structs import replace
 
 from shoal.base.ids import NodeId
 from shoal.base.units import MS_NS, S_NS
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.history.commands import (
+from shoal.identity.message_body import Position
+from shoal.protocols.streams.commands import (
     COMPLETE,
     FAILED,
     INCOMPLETE,
+    CompareStream,
     HistoryEnded,
     LastMessages,
     LogRange,
     MessageRange,
     Unheard,
 )
-from shoal.protocols.streams.history.config import LATE_MS, StorageConfig, SyncConfig
+from shoal.protocols.streams.config import LATE_MS, StorageConfig, SyncConfig
+from shoal.protocols.streams.history.anti_entropy import FollowStream
 from shoal.protocols.streams.history.messages import (
     BEHIND,
     EVERYTHING,
-    CompareStream,
+    AskHeads,
     Heard,
     ReadLast,
     ReadLog,
     Refused,
+    TellHeads,
+    TellRows,
 )
-from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import AskHeads, TellHeads, TellRows
 from shoal.storage.errors import StoreError
 from tests.support.history import LOG, ONE, TWO, Keeper, Library, Refusing, Silent, history
 from tests.support.storage_host import StorageHost, everything

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.identity.stream_message import Position, decode_body
-from shoal.protocols.streams.history.commands import (
+from shoal.identity.message_body import Position, decode_body
+from shoal.protocols.streams.commands import (
     FAILED,
     NO_STORAGE,
     CountDurable,
     CountedDurable,
     KeepFailed,
 )
-from shoal.protocols.streams.history.kept import read_kept
+from shoal.protocols.streams.history.log_entries import read_kept
 from shoal.protocols.streams.history.messages import Counted, CountKept
 from shoal.protocols.streams.history.storage_node import KeepMessage
 from tests.support.history import TWO, Keeper, Library, Refusing, Silent, history

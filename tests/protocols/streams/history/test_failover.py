@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.protocols.streams.history.commands import (
-    BEYOND,
-    EXPIRED,
-    FAILED,
-    HistoryEnded,
-    LogRange,
-)
+from shoal.protocols.streams.commands import BEYOND, EXPIRED, FAILED, HistoryEnded, LogRange
 from tests.support.history import LOG, Keeper, Library, Refusing, Silent, history
 
 MESSAGES = history(35)

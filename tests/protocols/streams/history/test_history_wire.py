@@ -15,12 +15,17 @@ from msgspec.structs import replace
 from shoal.base.errors import MalformedMessage, OversizedMessage, RemoteError
 from shoal.base.ids import INT63_MAX, STREAM_ID_CHARS_MAX, StreamId
 from shoal.identity import SIGNATURE_BYTES
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.config import FRAME_BYTES_MAX
-from shoal.protocols.streams.history.config import HISTORY_FRAME_BYTES_MAX, PAGE_BYTES_MAX
+from shoal.identity.message_body import Position
+from shoal.protocols.streams.config import FRAME_BYTES_MAX, HISTORY_FRAME_BYTES_MAX, PAGE_BYTES_MAX
 from shoal.protocols.streams.history.messages import (
+    HEADS_MAX,
     LOGS_MAX,
     PAGE_ROWS_MAX,
+    POLLED_STREAMS_MAX,
+    AskHeads,
+    AskMessages,
+    AskRows,
+    AskStreams,
     Counted,
     CountKept,
     Cursor,
@@ -31,22 +36,14 @@ from shoal.protocols.streams.history.messages import (
     Kept,
     LogRow,
     LogRows,
+    PlaceHeads,
     ReadHeads,
     ReadLast,
     ReadLog,
     ReadRange,
     Refused,
-    Rows,
-)
-from shoal.protocols.streams.history.sync_messages import (
-    HEADS_MAX,
-    POLLED_STREAMS_MAX,
-    AskHeads,
-    AskMessages,
-    AskRows,
-    AskStreams,
-    PlaceHeads,
     RowName,
+    Rows,
     SeqMessage,
     SyncRefused,
     TellHeads,
@@ -54,8 +51,7 @@ from shoal.protocols.streams.history.sync_messages import (
     TellRows,
     TellStreams,
 )
-from shoal.protocols.streams.history.wire import HistoryCodec
-from shoal.protocols.streams.wire import StreamsCodec
+from shoal.protocols.streams.wire import HistoryCodec, StreamsCodec
 from shoal.transport.port import TransportLimits
 from tests.strategies import (
     chain_names,

@@ -9,23 +9,20 @@ import pytest
 from shoal.base.errors import UsageError
 from shoal.base.ids import INT63_MAX, NodeId, short_node_id
 from shoal.base.units import S_NS
-from shoal.identity.stream_message import Position, decode_body
-from shoal.protocols.streams.history.commands import (
+from shoal.identity.message_body import Position, decode_body
+from shoal.protocols.streams.commands import (
     FAILED,
     LATE,
     NO_STORAGE,
+    FilledFromStorage,
+    FillFromStorage,
     KeepDurably,
     KeepFailed,
     KeptDurably,
 )
-from shoal.protocols.streams.history.config import ClientConfig
-from shoal.protocols.streams.history.messages import (
-    FilledFromStorage,
-    FillFromStorage,
-    Refused,
-    Rows,
-)
-from shoal.protocols.streams.history.reader import cursor_of
+from shoal.protocols.streams.config import ClientConfig
+from shoal.protocols.streams.history.messages import Refused, Rows
+from shoal.protocols.streams.history.read_plan import cursor_of
 from tests.support.history import (
     ONE,
     TWO,

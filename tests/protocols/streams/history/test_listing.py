@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shoal.base.ids import StreamId
-from shoal.kernel.contact import Contact
-from shoal.protocols.streams.history.sync import FollowNodes, FollowStream, StreamListed
-from shoal.protocols.streams.history.sync_messages import (
+from shoal.base.ids import Contact, StreamId
+from shoal.protocols.streams.history.anti_entropy import FollowNodes, FollowStream, StreamListed
+from shoal.protocols.streams.history.messages import (
     LISTED_STREAMS_MAX,
     AskStreams,
     SyncRefused,

@@ -9,7 +9,7 @@ import pytest
 
 from shoal.base.ids import short_node_id
 from shoal.base.units import S_NS
-from shoal.protocols.streams.history.commands import (
+from shoal.protocols.streams.commands import (
     EXPIRED,
     FAILED,
     INCOMPLETE,

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from shoal.base.units import MS_NS, S_NS
-from shoal.protocols.streams.history.commands import (
-    NO_TRACKER,
-    KeepDurably,
-    KeptDurably,
-    MessageRange,
-)
-from shoal.protocols.streams.history.config import ClientConfig
+from shoal.protocols.streams.commands import NO_TRACKER, KeepDurably, KeptDurably, MessageRange
+from shoal.protocols.streams.config import ClientConfig
 from tests.support.history import ONE, TWO, Keeper, Library, history
 from tests.support.streams import OTHER_STREAM, STREAM
 

@@ -10,8 +10,8 @@ import pytest
 
 from shoal.base.errors import UsageError
 from shoal.base.units import S_NS
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.history.config import PAGE_BYTES_MAX, StorageConfig
+from shoal.identity.message_body import Position
+from shoal.protocols.streams.config import PAGE_BYTES_MAX, StorageConfig
 from shoal.protocols.streams.history.messages import (
     Heads,
     LogRows,

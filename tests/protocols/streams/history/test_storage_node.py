@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.base.units import S_NS
-from shoal.identity.stream_message import decode_body
-from shoal.protocols.streams.history.config import StorageConfig
+from shoal.identity.message_body import decode_body
+from shoal.protocols.streams.config import StorageConfig
 from shoal.protocols.streams.history.messages import Keep, Kept, Refused, Rows
 from shoal.protocols.streams.history.storage_node import KeepMessage, StreamWanted
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from shoal.storage.config import Retention, StoreConfig
 from shoal.storage.errors import StoreFull
 from tests.support.storage_host import StorageHost, ask, everything, keep, message

@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from shoal.base.units import S_NS
-from shoal.identity.stream_message import Position
+from shoal.identity.message_body import Position
 from shoal.kernel.access import Permission, Verdict
 from shoal.kernel.inputs import AccessChanged
+from shoal.protocols.streams.history.anti_entropy import FollowStream
 from shoal.protocols.streams.history.messages import (
+    AskHeads,
     Counted,
     CountKept,
     Keep,
@@ -20,10 +22,10 @@ from shoal.protocols.streams.history.messages import (
     ReadRange,
     Refused,
     Rows,
+    SyncRefused,
+    TellHeads,
 )
 from shoal.protocols.streams.history.storage_node import KeepMessage, StreamWanted
-from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import AskHeads, SyncRefused, TellHeads
 from tests.support.storage_host import StorageHost, message
 from tests.support.streams import ALICE, BOB, CAROL, ME, NOW_NS, STREAM
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from shoal.base.units import S_NS
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.history.config import StorageConfig
+from shoal.identity.message_body import Position
+from shoal.protocols.streams.config import StorageConfig
 from shoal.protocols.streams.history.storage_node import KeepMessage
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.signed_message import VerifiedMessage
 from shoal.storage.config import Retention, StoreConfig
 from tests.support.storage_host import StorageHost, message
 from tests.support.streams import ME

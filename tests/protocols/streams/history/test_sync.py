@@ -8,21 +8,21 @@ from unittest import mock
 from msgspec.structs import replace
 
 from shoal.base.units import S_NS
-from shoal.protocols.streams.history.config import SyncConfig
-from shoal.protocols.streams.history.messages import Head
-from shoal.protocols.streams.history.storage_node import KeepMessage
-from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import (
+from shoal.protocols.streams.config import SyncConfig
+from shoal.protocols.streams.history.anti_entropy import FollowStream
+from shoal.protocols.streams.history.messages import (
     AskHeads,
     AskMessages,
     AskRows,
     AskStreams,
+    Head,
     PlaceHeads,
     SeqMessage,
     SyncRefused,
     TellHeads,
     TellMessages,
 )
+from shoal.protocols.streams.history.storage_node import KeepMessage
 from shoal.storage.config import Retention, StoreConfig
 from tests.support.storage_host import StorageHost, message
 from tests.support.streams import (
@@ -221,7 +221,7 @@ def test_heads_of_many_streams_come_in_parts(tmp_path: Path) -> None:
     for number, stream in enumerate(streams):
         for partition in (0, 50, 99):
             keep(pair.hosts[ALICE], number, stream=stream, partition=partition)
-    with mock.patch("shoal.storage.answers.HEADS_MAX", 2):
+    with mock.patch("shoal.storage.message_store.store_disk.HEADS_MAX", 2):
         pair.connect(ALICE, BOB)
         pair.run()
     assert pair.hosts[BOB].store_below.info().messages == 21

@@ -11,18 +11,18 @@ import pytest
 from msgspec.structs import replace
 
 from shoal.identity import SeededEntropy
-from shoal.protocols.streams.history.config import SyncConfig
-from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import (
+from shoal.protocols.streams.config import SyncConfig
+from shoal.protocols.streams.history.anti_entropy import FollowStream
+from shoal.protocols.streams.history.messages import (
     SeqMessage,
     SyncRefused,
     TellHeads,
     TellMessages,
     TellRows,
 )
-from shoal.storage.answers import Answers
 from shoal.storage.errors import StoreFull
-from shoal.storage.store import Store
+from shoal.storage.message_store.store import Store
+from shoal.storage.message_store.store_disk import Answers
 from tests.support.storage_host import message
 from tests.support.streams import ALICE, BOB, DAVE, EVE, NOW_NS, OTHER_STREAM, STREAM
 from tests.support.sync_pair import Lies, Pair, keep

@@ -12,27 +12,27 @@ from msgspec.structs import replace
 from shoal.base.ids import NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy, verify_signed
-from shoal.identity.topics.canonical import encode_descriptor
 from shoal.identity.topics.cid import Cid, cid_of, show_cid
+from shoal.identity.topics.descriptor_codec import encode_descriptor
 from shoal.identity.topics.descriptors import (
     EventDescriptor,
     EventMetadata,
     PeerList,
+    is_allowed,
     new_topic,
 )
-from shoal.identity.topics.signing import publish_event, sign_event, sign_topic
-from shoal.protocols.streams.history.config import SyncConfig
-from shoal.protocols.streams.history.kept import event_message
-from shoal.protocols.streams.history.sync import FollowStream
-from shoal.protocols.streams.history.sync_messages import (
+from shoal.identity.topics.event_signatures import publish_event, sign_event, sign_topic
+from shoal.protocols.streams.config import SyncConfig
+from shoal.protocols.streams.history.anti_entropy import FollowStream
+from shoal.protocols.streams.history.log_entries import event_message
+from shoal.protocols.streams.history.log_follower import body_digest
+from shoal.protocols.streams.history.messages import (
     SYNC_QUESTIONS,
     AskHeads,
     SeqMessage,
     TellMessages,
     TellRows,
 )
-from shoal.protocols.streams.history.tail import body_digest
-from shoal.protocols.topics.state import is_allowed
 from tests.support.storage_host import StorageHost
 from tests.support.streams import NOW_NS
 from tests.support.topics import ALICE, BOB, CREATED_MS, META_CID, peer

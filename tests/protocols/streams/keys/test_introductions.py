@@ -8,16 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shoal.base.ids import NodeId, StreamId
+from shoal.base.ids import Contact, NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.group_key import GroupKey
-from shoal.identity.wrapped_key import wrap_key
-from shoal.kernel.contact import Contact
-from shoal.protocols.streams.keys.commands import FindKey, KeyFound, KeyNotFound
-from shoal.protocols.streams.keys.config import ExchangeConfig
-from shoal.protocols.streams.keys.messages import KeyAnswer, KeyRequest
-from shoal.protocols.streams.messages import Expect, FindHolders, KeyHolders
+from shoal.identity.group_key import GroupKey, wrap_key
+from shoal.protocols.streams.commands import FindKey, KeyFound, KeyNotFound
+from shoal.protocols.streams.config import ExchangeConfig
+from shoal.protocols.streams.messages import Expect, FindHolders, KeyAnswer, KeyHolders, KeyRequest
 from tests.support.key_party import (
     ALICE,
     BOB,

@@ -13,16 +13,15 @@ from shoal.base.errors import MalformedMessage, OversizedMessage, UsageError
 from shoal.base.ids import KEYS_PARTITION, MessageId, NodeId, StreamId
 from shoal.base.units import S_NS
 from shoal.identity import PrivateKey, SeededEntropy
-from shoal.identity.group_key import GroupKey
-from shoal.identity.stream_message import KEYS
-from shoal.identity.wrapped_key import Wrap, encode_announcements, wrap_key
+from shoal.identity.group_key import GroupKey, Wrap, encode_announcements, wrap_key
+from shoal.identity.message_body import KEYS
 from shoal.kernel.access import Verdict
-from shoal.protocols.streams.keys.commands import KeyFound, KeyNotFound
-from shoal.protocols.streams.keys.config import ExchangeConfig
-from shoal.protocols.streams.keys.messages import KeyAnswer, KeyRequest
-from shoal.protocols.streams.keys.ring import UNWRAPS_MAX, KeyRing
-from shoal.protocols.streams.keys.wire import KeysCodec
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.commands import KeyFound, KeyNotFound
+from shoal.protocols.streams.config import ExchangeConfig
+from shoal.protocols.streams.keys.key_ring import UNWRAPS_MAX, KeyRing
+from shoal.protocols.streams.messages import KeyAnswer, KeyRequest
+from shoal.protocols.streams.signed_message import VerifiedMessage
+from shoal.protocols.streams.wire import KeysCodec
 from tests.support.key_party import (
     ALICE,
     BOB,

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import PrivateKey, SeededEntropy
 from shoal.identity.group_key import GroupKey
-from shoal.protocols.streams.keys.config import SealingConfig
-from shoal.protocols.streams.keys.sealing import Reader, Sealing, ToWrap
+from shoal.protocols.streams.config import SealingConfig
+from shoal.protocols.streams.keys.key_ring import Reader, Sealing, ToWrap
 
 STREAM = StreamId("0x" + "11" * 20 + "/private")
 ME = NodeId(b"m" * 20)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from shoal.base.ids import MessageId, NodeId, StreamId
 from shoal.identity import SeededEntropy
 from shoal.identity.group_key import GroupKey, Sealer
-from shoal.protocols.streams.keys.config import WaitingConfig
-from shoal.protocols.streams.keys.ring import KeyRing
-from shoal.protocols.streams.keys.waiting import Waiting
-from shoal.protocols.streams.messages import VerifiedMessage
+from shoal.protocols.streams.config import WaitingConfig
+from shoal.protocols.streams.keys.key_ring import KeyRing
+from shoal.protocols.streams.keys.sealed_queue import Waiting
+from shoal.protocols.streams.signed_message import VerifiedMessage
 
 STREAM = StreamId("0x" + "11" * 20 + "/private")
 CONFIG = WaitingConfig(patience_ns=100, chain_messages_max=4, messages_max=6)

@@ -9,20 +9,29 @@ Nothing is let go to make room: whoever puts documents knows which of them matte
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Set
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Set
 from heapq import nlargest
-from itertools import chain, count
+from itertools import chain
+from itertools import count as count_up
+from operator import itemgetter
+from sys import maxunicode
 from typing import Generic, NamedTuple, TypeVar
 
-from shoal.protocols.search.queries.config import INDEX_BYTES_MAX
-from shoal.protocols.search.queries.documents import Document
-from shoal.protocols.search.queries.footprint import bytes_of
-from shoal.protocols.search.queries.hits import Hit
-from shoal.protocols.search.queries.matching import matches, says
-from shoal.protocols.search.queries.numbers import Numbers
-from shoal.protocols.search.queries.postings import Posting, Postings
+from shoal.protocols.search.config import INDEX_BYTES_MAX
+from shoal.protocols.search.queries.document_view import (
+    ENTRY_BYTES,
+    NUMBER_ENTRY_BYTES,
+    Document,
+    Number,
+    Text,
+    bytes_of,
+    field_bytes,
+    word_bytes,
+)
+from shoal.protocols.search.queries.matching import matches, ranking_words, rarity, says, weight
 from shoal.protocols.search.queries.query import AllOf, AnyOf, Between, Compare, Not, Query, Words
-from shoal.protocols.search.queries.ranking import ranking_words, rarity, weight
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -41,7 +50,7 @@ class Index(Generic[Key]):
 
     def __init__(self, bytes_max: int = INDEX_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._numbers = count()
+        self._numbers = count_up()
         self._number_of: dict[Key, int] = {}
         self._held: dict[int, _Held[Key]] = {}
         self._held_bytes = 0
@@ -188,3 +197,157 @@ def _among(postings: Iterator[Posting], within: Set[int]) -> Set[int]:
         # A prefix has thousands, each of a document or two: they are compared at the end.
         found.update(posting if len(posting) < len(within) else posting.keys() & within)
     return found & within
+
+
+# Which documents have which words in which fields, and how often.
+
+
+Posting = Mapping[int, int]
+"""Documents, by their number in the index, and how often each has a word in a field."""
+
+
+class Postings:
+    """From words to documents. Words are kept in order too, for those that begin alike."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """What it takes, about."""
+        self._by_word: dict[str, dict[str, dict[int, int]]] = {}
+        self._in_order: list[str] = []
+
+    def add(self, number: int, texts: Iterable[Text]) -> None:
+        """A document has these texts."""
+        for (word, path), count in _counts(texts).items():
+            by_path = self._by_word.get(word)
+            if by_path is None:
+                by_path = self._by_word[word] = {}
+                insort(self._in_order, word)
+                self.bytes += word_bytes(word)
+            posting = by_path.get(path)
+            if posting is None:
+                posting = by_path[path] = {}
+                self.bytes += field_bytes(path)
+            posting[number] = count
+            self.bytes += ENTRY_BYTES
+
+    def remove(self, number: int, texts: Iterable[Text]) -> None:
+        """Take out what add() put in: the same texts."""
+        for word, path in _counts(texts):
+            by_path = self._by_word[word]
+            del by_path[path][number]
+            self.bytes -= ENTRY_BYTES
+            if not by_path[path]:
+                del by_path[path]
+                self.bytes -= field_bytes(path)
+            if not by_path:
+                del self._by_word[word]
+                del self._in_order[bisect_left(self._in_order, word)]
+                self.bytes -= word_bytes(word)
+
+    def of_word(self, word: str, path: str | None) -> Iterator[Posting]:
+        """Who has this word, in this field, or in each field that has it."""
+        by_path = self._by_word.get(word)
+        if by_path is None:
+            return
+        if path is None:
+            yield from by_path.values()
+        elif path in by_path:
+            yield by_path[path]
+
+    def of_prefix(self, prefix: str, path: str | None) -> Iterator[Posting]:
+        """Who has a word that begins so."""
+        for at in self._beginning(prefix):
+            yield from self.of_word(self._in_order[at], path)
+
+    def count_prefix(self, prefix: str) -> int:
+        """How many words begin so."""
+        return len(self._beginning(prefix))
+
+    def _beginning(self, prefix: str) -> range:
+        # The last character of all is in no word.
+        end = bisect_left(self._in_order, prefix + chr(maxunicode))
+        return range(bisect_left(self._in_order, prefix), end)
+
+
+def _counts(texts: Iterable[Text]) -> Counter[tuple[str, str]]:
+    return Counter((word, text.path) for text in texts for word in text.words)
+
+
+# Which documents have which numbers in which fields: a sorted array for each field.
+
+
+# Where a document stands in a field's array: by its value, then by its number in the index.
+_Place = tuple[float, int]
+
+
+class Numbers:
+    """From ranges to documents."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """What it takes, about."""
+        self._by_path: dict[str, list[_Place]] = {}
+
+    def add(self, number: int, values: Iterable[Number]) -> None:
+        """A document has these values."""
+        for value in values:
+            places = self._by_path.get(value.path)
+            if places is None:
+                places = self._by_path[value.path] = []
+                self.bytes += field_bytes(value.path)
+            insort(places, (value.value, number))
+            self.bytes += NUMBER_ENTRY_BYTES
+
+    def remove(self, number: int, values: Iterable[Number]) -> None:
+        """Take out what add() put in: the same values."""
+        for value in values:
+            places = self._by_path[value.path]
+            del places[bisect_left(places, (value.value, number))]
+            self.bytes -= NUMBER_ENTRY_BYTES
+            if not places:
+                del self._by_path[value.path]
+                self.bytes -= field_bytes(value.path)
+
+    def count(self, query: Compare | Between) -> int:
+        """How many values fit."""
+        begin, end = _slice(self._by_path.get(query.path, []), query)
+        return max(0, end - begin)
+
+    def find(self, query: Compare | Between) -> set[int]:
+        """Who has a value that fits."""
+        places = self._by_path.get(query.path, [])
+        begin, end = _slice(places, query)
+        return {number for _, number in places[begin:end]}
+
+
+def _slice(places: list[_Place], query: Compare | Between) -> tuple[int, int]:
+    """Where the values that fit begin and end."""
+    match query:
+        case Between(_, low, high):
+            return _before(places, low), _after(places, high)
+        case Compare(_, "<", number):
+            return 0, _before(places, number)
+        case Compare(_, "<=", number):
+            return 0, _after(places, number)
+        case Compare(_, ">", number):
+            return _after(places, number), len(places)
+        case Compare(_, _, number):
+            return _before(places, number), len(places)
+
+
+def _before(places: list[_Place], value: float) -> int:
+    return bisect_left(places, value, key=itemgetter(0))
+
+
+def _after(places: list[_Place], value: float) -> int:
+    return bisect_right(places, value, key=itemgetter(0))
+
+
+# What an index answers.
+
+
+class Hit(NamedTuple, Generic[Key]):
+    """A document that matches, and how well."""
+
+    key: Key
+    score: float

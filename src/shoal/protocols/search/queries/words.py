@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import islice
 
-from shoal.protocols.search.queries.config import MARKS_MAX, WORD_CHARS_MAX
+from shoal.protocols.search.config import MARKS_MAX, WORD_CHARS_MAX
 
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 

@@ -1,6 +1,7 @@
-"""History of streams: what storage nodes keep, and how everybody else gets at it.
+"""What storage nodes keep, and how readers get it.
 
-Storage nodes answer questions, one page each, and remember nobody: whoever reads asks for the next
-page when it has room for it, so a slow reader costs a storage node nothing, and a read that one
-storage node cannot finish goes on at another, where the last page ended.
+Begin with `client.py`, which asks, or `storage_node.py`, which answers one page at a time and
+remembers no reader: a read that one storage node cannot finish goes on at another. Storage nodes
+follow each other's logs (`anti_entropy.py`); an answer says up to when it speaks for the others
+(`replica_set.py`). Nothing here knows lmdb: the disk is asked with `disk_requests.py`.
 """

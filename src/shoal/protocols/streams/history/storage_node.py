@@ -19,17 +19,18 @@ quiet for a while. Retention is a question to the disk, too: one step at a time,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from shoal.base.containers import RateLimit
 from shoal.base.errors import InvariantViolated, MalformedMessage, UsageError
-from shoal.base.ids import MessageId, NodeId, StreamId
+from shoal.base.ids import Contact, MessageId, NodeId, StreamId
 from shoal.base.units import MS_NS
-from shoal.identity.stream_message import decode_body
+from shoal.identity.message_body import Position, decode_body
 from shoal.kernel.access import Permission, Verdict
-from shoal.kernel.contact import Contact
 from shoal.kernel.effects import (
     CancelTimer,
     CloseLink,
@@ -39,6 +40,7 @@ from shoal.kernel.effects import (
     OpenLink,
     Send,
     SetTimer,
+    Store,
 )
 from shoal.kernel.effects import Store as StoreEffect
 from shoal.kernel.effects import Verify as VerifyEffect
@@ -59,14 +61,12 @@ from shoal.kernel.inputs import (
     TimerFired,
     Verified,
 )
-from shoal.kernel.rate_limit import RateLimit
 from shoal.kernel.records import Rejected
-from shoal.kernel.wall import WallClock
-from shoal.protocols.streams.access import AccessTable
-from shoal.protocols.streams.config import STORAGE_NODES_MAX
-from shoal.protocols.streams.history.asked import Asked, AskingPeer, Held, ToKeep, Undecided
-from shoal.protocols.streams.history.config import LATE_MS, StorageConfig
-from shoal.protocols.streams.history.disk import (
+from shoal.kernel.wall_clock import WallClock
+from shoal.protocols.streams.commands import CompareStream, StreamsCompared
+from shoal.protocols.streams.config import LATE_MS, STORAGE_NODES_MAX, StorageConfig
+from shoal.protocols.streams.history.anti_entropy import Replica
+from shoal.protocols.streams.history.disk_requests import (
     DISK_BEHIND,
     DISK_FAILED,
     STORE_GONE,
@@ -82,7 +82,6 @@ from shoal.protocols.streams.history.messages import (
     BEHIND,
     EVERYTHING,
     QUESTIONS,
-    CompareStream,
     Counted,
     CountKept,
     Cursor,
@@ -96,17 +95,12 @@ from shoal.protocols.streams.history.messages import (
     ReadRange,
     Refused,
     Rows,
-    StreamsCompared,
 )
 from shoal.protocols.streams.history.stored_gaps import StoredGaps
-from shoal.protocols.streams.history.sync import Replica
-from shoal.protocols.streams.messages import (
-    STORAGE_MESSAGES,
-    KeepStreams,
-    NewStream,
-    VerifiedMessage,
-)
-from shoal.protocols.streams.quotas import NameQuota
+from shoal.protocols.streams.messages import STORAGE_MESSAGES, KeepStreams, NewStream
+from shoal.protocols.streams.permissions import AccessTable
+from shoal.protocols.streams.signed_message import VerifiedMessage
+from shoal.protocols.streams.stream_quota import NameQuota
 
 PURPOSE = "storage"
 IDLE = "idle"
@@ -599,3 +593,55 @@ def newest_ms_of(question: ReadRange | ReadLast | ReadLog, next: Cursor | None) 
 
 def _refuse(peer: NodeId, request: int, reason: str, counted: str) -> list[Effect]:
     return [Rejected(peer, counted), Send(Refused(request, reason), (peer,))]
+
+
+# What a storage node remembers of whoever asks it, and of what it was asked.
+
+
+class AskingPeer(msgspec.Struct, eq=False):
+    """Whoever asks."""
+
+    asked_ns: int
+    in_flight: int = 0
+    congested: bool = False
+    held: deque[Held] = msgspec.field(default_factory=deque)
+    """Questions that wait until it has read the answers before them."""
+
+
+class Held(NamedTuple):
+    """A question that is not looked at yet."""
+
+    stream: StreamId
+    undecided: Undecided
+
+
+class Asked(msgspec.Struct, eq=False):
+    """A question without an answer; the token of a Load."""
+
+    peer: NodeId
+    entry: AskingPeer
+    request: int
+    question: ReadRange | ReadLast | ReadLog | CountKept | None = None
+    """If its answer says something of other storage nodes, too."""
+    since_ns: int = 0
+    """A comparison that began then or later will do."""
+
+
+class ToKeep(msgspec.Struct, eq=False):
+    """The token of a Verify, then of a Store; nobody asked if it is our own subscriber's."""
+
+    id: MessageId
+    signed: bytes
+    previous: Position | None
+    """The message before it in its chain."""
+    asked: Asked | None = None
+
+
+class Undecided(msgspec.Struct, eq=False):
+    """What is done once it is known that one of these kinds of permission is there."""
+
+    asked: Asked
+    kinds: int
+    work: Load | Store
+    keeping: ToKeep | None = None
+    """Of a Store."""

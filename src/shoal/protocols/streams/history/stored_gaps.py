@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from shoal.base.ids import MessageId, NodeId, StreamId
-from shoal.identity.stream_message import Position
-from shoal.protocols.streams.history.config import StorageConfig
-from shoal.protocols.streams.history.disk import FindMissing, Missing
+from shoal.identity.message_body import Position
+from shoal.protocols.streams.config import StorageConfig
+from shoal.protocols.streams.history.disk_requests import FindMissing, Missing
 
 _Chain: TypeAlias = tuple[StreamId, int, NodeId, str]
 _Number: TypeAlias = tuple[int, int]  # the timestamp and the sequence of a message

@@ -1,12 +1,6 @@
-"""Group keys of streams that are encrypted: who seals with what, and how readers come by keys.
+"""Group keys of encrypted streams: how readers come by the key of a publisher.
 
-ring       the keys that a node holds
-sealing    a publisher's own key of a stream: made, announced, replaced in time
-machine    the exchange of keys: its two sides are
-finding    asking others for a key
-answering  answering those who ask
-vicinity   what these two know of the overlay
-waiting    messages whose key is not here yet
-
-What is sealed and wrapped, and how, is in `shoal.identity`. See docs/encryption.md.
+Begin with `key_exchange.py`: it asks others for a key, and answers them. `key_ring.py` holds and
+renews keys; `sealed_queue.py` holds messages whose key is not here yet, in order. Sealing itself is
+in `shoal.identity`, and who may read is decided elsewhere. See docs/encryption.md.
 """

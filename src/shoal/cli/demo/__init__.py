@@ -1,1 +1,0 @@
-"""`shoal demo`: a whole network on this machine, checked by a process that trusts nobody."""

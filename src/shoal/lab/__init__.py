@@ -1,1 +1,0 @@
-"""The lab: scenarios in, figures and verdicts out."""

@@ -1,1 +1,0 @@
-"""Experiments with the tracker's algorithm alone: many overlays, no network."""

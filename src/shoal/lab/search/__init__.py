@@ -1,1 +1,0 @@
-"""Search in the lab: studies of BubbleStorm networks."""

@@ -1,1 +1,0 @@
-"""Experiments over real connections on this machine, with the delays of a table."""

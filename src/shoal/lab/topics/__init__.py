@@ -1,1 +1,0 @@
-"""Durable topics in the lab: a workload like the published one, networks, figures."""

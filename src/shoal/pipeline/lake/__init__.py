@@ -1,1 +1,0 @@
-"""Streams as Delta tables: begin with land.py."""

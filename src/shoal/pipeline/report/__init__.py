@@ -1,1 +1,0 @@
-"""Pages from collected aggregates: no Spark here, and nothing to fetch for whoever reads them."""

@@ -1,1 +1,0 @@
-"""DataFrames into streams: Spark's sink, through a node's outbox."""

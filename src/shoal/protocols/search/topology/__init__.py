@@ -1,1 +1,0 @@
-"""The circle: locations, edges, and the messages that keep them."""

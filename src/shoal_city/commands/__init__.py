@@ -1,0 +1,1 @@
+"""Verbs of the demo: `shoal demo`, `shoal pipeline vehicles`."""

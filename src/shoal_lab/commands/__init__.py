@@ -1,0 +1,1 @@
+"""Verbs of the lab: `shoal lab`, `shoal pipeline reddit`."""

@@ -1,0 +1,1 @@
+"""Streams over real kernels that lose packets, one process a host."""

@@ -1,0 +1,1 @@
+"""Overlays as graphs alone, grown without a network."""

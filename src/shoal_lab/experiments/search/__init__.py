@@ -1,0 +1,4 @@
+"""Search in the simulator.
+
+Begin with `network.py`, then `match.py`.
+"""

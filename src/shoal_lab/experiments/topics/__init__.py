@@ -1,0 +1,4 @@
+"""A workload over durable topics.
+
+Begin with `experiment.py`.
+"""

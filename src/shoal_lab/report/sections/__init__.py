@@ -1,0 +1,4 @@
+"""The sections of a report: text, tables, pictures.
+
+No Spark here.
+"""

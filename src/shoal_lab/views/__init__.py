@@ -1,0 +1,1 @@
+"""Finished runs on the explorer's page."""
